@@ -2,7 +2,7 @@
 
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
 tables in SHARED/data and prints the numbers of rows read and kept. Rows of ops that only a serving framework has
-(products scaled by blocks, attention over an fp8 cache or a window) are left out, but for the serving library's
+(attention over an fp8 cache or a window) are left out, but for the serving library's
 own all-reduce in replayed graphs: no traced model has these ops, and none states how unevenly experts are chosen.
 Rows by another library than that of most rows of a family are left out too: both libraries have rows of equal
 sizes, and no traced model states which library it uses.

@@ -540,7 +540,8 @@ LINEAR = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336)
         ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
          0.5 + (1 + 4 / 256) / 64),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 1.0),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 1.0),
+        ({"quant_method": "fp8"}, 1.0),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 1 + 4 / 128**2),
     ],
 )  # fmt: skip
 def test_weights_that_are_kept_narrow_take_less_memory_and_traffic(
@@ -559,7 +560,7 @@ def test_weights_that_are_kept_narrow_take_less_memory_and_traffic(
         assert set(ops["dtype"][ops["kind"] == "attention"]) == {"bf16"}
     activations = 32 * 16 * (4096 + 6144 + 4096 + 4096 + 4096 + 2 * 14336 + 14336 + 4096)
     in_fp8 = stored["quant_method"] == "fp8"
-    assert moved[0] - moved[1] == pytest.approx(LINEAR * (2 - byte) + in_fp8 * activations, rel=1e-12)
+    assert moved[0] - moved[1] == pytest.approx((LINEAR + in_fp8 * activations) * (2 - byte), rel=1e-12)
     rest = [step_memory(one, one.sizes).total("parameter") for one in (plain, narrow)]
     assert rest[0] - rest[1] == pytest.approx(LINEAR * (2 - byte), abs=512)
     assert any(f"quantization_config ({stored['quant_method']})" in note or
@@ -570,15 +571,22 @@ def test_weights_that_are_kept_narrow_take_less_memory_and_traffic(
     assert any("is for inference: a training step counts in bf16" in note for note in trained.notes)
 
 
-def test_a_file_in_fp8_is_its_model_with_precision_fp8(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "precision"), [({}, "fp8"), ({"weight_block_size": [128, 128]}, "fp8_block")])
+def test_a_file_in_fp8_is_its_model_with_precision_fp8(
+    tmp_path: Path, more: dict[str, Any], precision: str
+) -> None:
     config = {**PUBLIC["deepseek-v2-lite"]["config"], "torch_dtype": "bfloat16"}
-    given = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    asked = fomkit.estimate(write(tmp_path, config), "h100-sxm", mode="decode", precision="fp8", batch=8)
+    given = {"quantization_config": {"quant_method": "fp8", **more}}
+    asked = fomkit.estimate(write(tmp_path, config), "h100-sxm", mode="decode", precision=precision, batch=8)
     stored = fomkit.estimate(write(tmp_path, {**config, **given}, "fp8.json"), "h100-sxm", mode="decode", batch=8)
     assert stored.step == asked.step
     peaks = [fomkit.memory(one.model, precision=of).content["peak"]["byte"]
-             for one, of in ((stored, None), (asked, "fp8"))]  # fmt: skip
+             for one, of in ((stored, None), (asked, precision))]  # fmt: skip
     assert peaks[0] == pytest.approx(peaks[1], abs=512)
+    low = stored.ops[stored.ops["dtype"].eq(precision)]
+    assert set(low["kind"]) == {"gemm", "experts"}
+    if more:  # timed as such
+        assert set(low["time_source"]) <= {"measured", "interpolated"}
 
 
 @pytest.mark.parametrize(

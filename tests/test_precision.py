@@ -257,7 +257,7 @@ def layers(dtype: str = "bf16", *, trained: bool = True) -> pd.DataFrame:
     return pd.DataFrame([*forward, *(backward if trained else ())]).assign(**empty)
 
 
-@pytest.mark.parametrize("low", ["fp8", "mxfp8", "nvfp4", "int8"])
+@pytest.mark.parametrize("low", ["fp8", "fp8_block", "mxfp8", "nvfp4", "int8"])
 @pytest.mark.parametrize("traced", ["fp32", "bf16"])
 def test_linear_layers_alone_take_a_low_format_in_every_pass(low, traced) -> None:
     ops = restate_ops(layers(traced), FORMATS[low])

@@ -158,13 +158,12 @@ class Stored:
     """How the weights of linear layers are stored.
 
     `method`: name in the model's file. `precision`: key of `FORMATS` of a format in which they are multiplied too;
-    "" if they are widened first. `byte`: of one weight with its share of scales. `blocks`: whether per block.
+    "" if they are widened first. `byte`: of one weight with its share of scales.
     """
 
     method: str
     precision: str
     byte: float
-    blocks: bool = False
 
 
 @dataclass(frozen=True)

@@ -351,13 +351,14 @@ def round_quantity(value: float, dimension: str) -> float:
 
 ITEM_BYTE: dict[str, float] = {
     "complex128": 16.0, "complex64": 8.0, "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0,
-    "fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16,
+    "fp8": 1.0, "fp8_block": 1 + 4 / 128**2, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16,
     "int64": 8.0, "int32": 4.0, "int16": 2.0, "int8": 1.0, "uint8": 1.0, "bool": 1.0,
 }  # fmt: skip
 """Storage of one element [byte]; tf32 is stored as fp32 and only multiplied in fewer bits.
 
-mxfp8 has one byte of scale per 32 numbers (OCP Microscaling Formats 1.0), nvfp4 one per 16 (NVIDIA, Transformer
-Engine user guide 2.18).
+fp8_block has a scale of 4 byte per 128 × 128 weights (DeepSeek-V3, arXiv 2412.19437, section 3.3.2; those of
+activations are not counted), mxfp8 one byte per 32 numbers (OCP Microscaling Formats 1.0), nvfp4 one per 16
+(NVIDIA, Transformer Engine user guide 2.18).
 """
 
 ENGINES = ("vector", "matrix")
@@ -381,7 +382,7 @@ def item_byte(dtype: str) -> float:
     return ITEM_BYTE[dtype]
 
 
-Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8", "mxfp8", "nvfp4", "int8"]
+Precision = Literal["fp32", "tf32", "mixed", "bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "int8"]
 """Precisions of a step; `fomkit.ops.precision` defines each."""
 
 
@@ -393,13 +394,15 @@ def precision_meant(word: str) -> str:
 
 MATRIX_KINDS = ("gemm", "conv", "rnn", "attention")
 """Kinds of ops that run on a matrix engine if there is one for their number format."""
-STANDS_IN: dict[str, str] = {"fp16": "bf16", "bf16": "fp16", "fp8": "bf16", "mxfp8": "fp8", "nvfp4": "fp8"}
+STANDS_IN: dict[str, str] = {
+    "fp16": "bf16", "bf16": "fp16", "fp8": "bf16", "fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp8",
+}  # fmt: skip
 """Formats whose timings replace those of similar formats on a matrix engine, with sums in fp32.
 
 fp16 and bf16 have as many bits and the same rate. fp8 is predicted from bf16, and formats of scaled blocks from
 fp8, with the rate and width of each (`fomkit.prediction.transfer`).
 """
-_MATRIX_DTYPES = ("fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
+_MATRIX_DTYPES = ("fp16", "bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "int8")
 
 
 def default_engine(kind: str, dtype: str) -> str:

@@ -34,7 +34,7 @@ NOTES = (
 TRAINS = "{}; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
 UNSEEN = "a window of {:,} tokens covers the whole sequence: every token counts as a key, also at other sizes"
-KEPT_LOW = "weights of linear layers are stored as quantization_config ({}) states: {}{}"
+KEPT_LOW = "weights of linear layers are stored as quantization_config ({}) states: {}"
 PACKED = (
     "weights of linear layers are stored in {:.3g} byte each, scales included (quantization_config: {}), and "
     "multiplied in {}; dequantising is not counted. Embeddings, routers and the head are not quantised"
@@ -121,8 +121,7 @@ def _narrowed(
     if stored.precision:
         formats = FORMATS[stored.precision]
         made = restate_ops(numbers, formats)
-        block = "; scales of blocks are priced as one scale" * stored.blocks
-        note = KEPT_LOW.format(stored.method, formats.message, block)
+        note = KEPT_LOW.format(stored.method, formats.message)
         return ops.assign(dtype=made["dtype"], engine=made["engine"]), stored_byte(numbers, formats), note
     layers = linear_layers(numbers, numbers["kind"].isin(["gemm", "experts"]), 1)
     share, each = stored.byte / item, numbers["experts"].notna().map({True: MATRICES, False: 1})

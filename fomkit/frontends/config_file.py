@@ -138,7 +138,7 @@ def _stored_weights(file: Fields) -> Stored | None:
     if kept and method in (*_FP8, *_PACKED):
         file.notes.append("modules that quantization_config excludes count as quantised, except the last product")
     if method in _FP8:
-        return Stored(method, "fp8", 1.0, bool(inner.content.get("weight_block_size")))
+        return Stored(method, "fp8_block" if inner.content.get("weight_block_size") else "fp8", 1.0)
     if method not in _PACKED:
         file.notes.append(f"quantization_config ({method}) is not known: weights count as not quantised")
         return None

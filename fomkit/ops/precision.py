@@ -20,7 +20,7 @@ from fomkit.ops.tables import TRAFFIC
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
-FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8_block")
 """Formats that are restated; fp64 and integers are intended by the user and stay."""
 
 SHORT = ("fp16", "bf16")
@@ -34,11 +34,13 @@ an attention is one op of the narrow formats (torch.amp, "CUDA Ops that can auto
 FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
 """Kinds that otherwise stay in fp32 at every precision, as does the whole update."""
 
-BLOCKS: Mapping[str, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 16, "int8": 16}
+BLOCKS: Mapping[str, int] = {"fp8": 16, "fp8_block": 64, "mxfp8": 32, "nvfp4": 16, "int8": 16}
 """Formats of linear layers alone, and the number of which both sides of a layer's weights must be multiples.
 
 Sources: NVIDIA, Transformer Engine user guide 2.18, low-precision training: fp8 with one scale requires multiples
 of 16, MXFP8 scales blocks of 32, NVFP4 of 16. cuBLAS requires int8 factors whose rows are multiples of 16 byte.
+fp8_block has a scale per 128 × 128 weights; DeepGEMM pads the last block of a width that 64 divides (vLLM's pull
+request 28687, 2025).
 """
 
 

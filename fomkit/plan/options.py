@@ -23,8 +23,8 @@ class Options:
     `batch`: samples in one step; None keeps the profile's.
     `interval`: level of all intervals.
     `sizes`: other named sizes of the profile, for example ``{"seq": 512}``.
-    `precision`: fp32, tf32, mixed, bf16, fp8, mxfp8, nvfp4 or int8; None is the framework's default on the
-    machine.
+    `precision`: fp32, tf32, mixed, bf16, fp8, fp8_block, mxfp8, nvfp4 or int8; None is the framework's default on
+    the machine.
     `scope`: device, node or system; None selects the narrowest that all machines state.
     `last_batch`: drop or keep the partial last batch; None keeps the profile's choice.
     `allow_uncovered`: leave work without a time out instead of raising an error; times are then lower bounds.

@@ -32,7 +32,7 @@ Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
 """Loss, as a share of the step, up to which it does not count as a limit."""
-_LOW = ("fp8", "mxfp8", "nvfp4")
+_LOW = ("fp8", "fp8_block", "mxfp8", "nvfp4")
 _FORMATS: Mapping[str | None, str] = {None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(_LOW, "bf16")}
 
 

@@ -48,11 +48,10 @@ def test_products_are_linear_layers_with_their_origin(made, name):
     assert imported.timings.harness_s.isna().all()
 
 
-def test_block_scaled_products_are_never_any_product(made):
+def test_block_scaled_products_have_a_format_of_their_own(made):
     imported = read_timings(made(GEMM, gemm("fp8_block"), gemm("fp8")))
-    assert imported.timings["dtype"].tolist() == ["fp8", "fp8"]
-    assert imported.timings["op"].tolist() == ["fp8_block_gemm", ""]
-    assert imported.remarks == ("1 timings serve the op fp8_block_gemm only.",)
+    assert imported.timings["dtype"].tolist() == ["fp8_block", "fp8"]
+    assert imported.timings["op"].tolist() == ["", ""]
 
 
 def test_unknown_number_formats_are_counted(made):
@@ -71,7 +70,7 @@ def test_attention_is_causal_and_marks_what_differs(made):
     ]
     timings = read_timings(made(ATTENTION, *rows)).timings
     assert timings["op"].tolist() == ["", "attention_fp8_kv_cache", ""]
-    assert timings["dtype"].tolist() == ["bf16", "bf16", "fp8"]
+    assert timings["dtype"].tolist() == ["bf16", "bf16", "fp8_block"]
     row = next(timings.itertuples())
     assert (row.batch, row.heads, row.kv_heads, row.q_len, row.kv_len) == (4, 96, 8, 2048, 2048)
     assert (row.head_dim, row.causal, row.pass_name, row.engine) == (128, 1, "forward", "matrix")
@@ -156,8 +155,8 @@ def test_experts_are_those_of_one_device(made):
     ]
     imported = read_timings(made(EXPERTS, *(row.format(*one) for one in kinds)))
     read = imported.timings
-    assert read["op"].tolist() == ["", "experts_power_law_1.2", "experts_fp8_block"]
-    assert read["dtype"].tolist() == ["bf16", "bf16", "fp8"]
+    assert read["op"].tolist() == ["", "experts_power_law_1.2", ""]
+    assert read["dtype"].tolist() == ["bf16", "bf16", "fp8_block"]
     assert read[["m", "k", "n", "b", "experts", "top_k"]].iloc[0].tolist() == [64, 7168, 512, 16, 256, 8]
     (count,) = imported.counts
     assert (count.kind, count.imported, count.skipped) == ("experts", 3, 1)

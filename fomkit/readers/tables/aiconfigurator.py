@@ -7,8 +7,7 @@ what ran:
 
 - A product is ``F.linear``: the weights are stored n×k (``trans_b`` 1). Six sets of factors are used in turn, so
   weights come from device memory unless six of them fit the cache. ``fp8``, ``fp8_block`` and ``nvfp4`` quantise
-  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values and another kernel: an op of its
-  own.
+  bf16 activations first and write bf16; ``fp8_block`` has a scale per 128 values.
 - Prefill attention is causal, with all keys in the same pass (``q_len`` = ``kv_len``), and also stores keys and
   values in the cache. Decoding has ``step`` keys in the cache before its one query (``isl`` 1), which sees all of
   them. An encoder's attention has as many key heads as query heads and no mask. The tensors are the same every
@@ -43,12 +42,11 @@ from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_p
 
 HARNESS = "aiconfigurator"
 DTYPES: Mapping[str, str] = {
-    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4",
-    "int8": "int8",
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8", "fp8_block": "fp8_block",
+    "nvfp4": "nvfp4", "int8": "int8",
 }  # fmt: skip
 """aiconfigurator's names of number formats; rows with others are skipped and counted."""
 
-BLOCK_SCALED = "fp8_block_gemm"
 FP8_CACHE = "attention_fp8_kv_cache"
 WINDOW = "attention_window_{:g}"
 LATENT_PROMPT = "latent_attention_prompt"
@@ -67,8 +65,8 @@ COLLECTIVES: Mapping[str, str] = {
 }  # fmt: skip
 NOTES: Mapping[str, str] = {
     "gemm": "aiconfigurator's products are means over a replayed CUDA graph of six F.linear with weights of "
-    "their own: warm, without host time. fp8 and nvfp4 products quantise bf16 activations and write bf16; "
-    "timings of the op fp8_block_gemm scale blocks of 128 and serve that op only.",
+    "their own: warm, without host time. fp8, fp8_block and nvfp4 products quantise bf16 activations and "
+    "write bf16.",
     "attention": "aiconfigurator's attention is causal prefill, one new token over a cache, or an encoder's, by "
     "the backend of SGLang that a row names, in a replayed CUDA graph. Except for an encoder it also writes keys "
     "and values to the cache; small tensors stay in the L2 cache. Latent attention has DeepSeek's sizes; a "
@@ -104,11 +102,10 @@ def _origin(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _gemm_columns(rows: pd.DataFrame) -> dict[str, object]:
-    block = rows["gemm_dtype"] == "fp8_block"
     sizes = {name: rows[name] for name in ("m", "n", "k")}
     stored = {"b": 1.0, "trans_a": 0.0, "trans_b": 1.0}
     fixed = {"kind": "gemm", "pass_name": "", **_SUMMED_IN_FP32}
-    return {**_origin(rows), **fixed, **sizes, **stored, "op": block.map({True: BLOCK_SCALED, False: ""})}
+    return {**_origin(rows), **fixed, **sizes, **stored}
 
 
 def _held_before(rows: pd.DataFrame) -> pd.Series:
@@ -150,14 +147,12 @@ def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _experts(rows: pd.DataFrame) -> dict[str, object]:
-    block = (rows["moe_dtype"] == "fp8_block").map({True: "fp8_block", False: ""})
     skewed = rows["distribution"].map(lambda name: "" if name == "balanced" else name)
-    marked = (block + "_" + skewed).str.strip("_")
     sizes = {
         "m": rows["num_tokens"], "k": rows["hidden_size"], "n": rows["inter_size"] / rows["moe_tp_size"],
         "b": rows["num_experts"] / rows["moe_ep_size"], "experts": rows["num_experts"], "top_k": rows["topk"],
     }  # fmt: skip
-    op = marked.map(lambda one: one and ROUTED.format(one))
+    op = skewed.map(lambda one: one and ROUTED.format(one))
     return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "experts", "op": op, **sizes}
 
 
