@@ -323,3 +323,43 @@ def split_standing(parameters: float, layout: Layout, replicas: int) -> Standing
     return Standing(
         *(parameters / layout.model_devices * byte / by for byte, by in zip(each, shared, strict=True))
     )
+
+
+def _whole_units_byte(shape: Transformer, layout: Layout, microbatches: int) -> float:
+    """Return the bytes of whole units on a device beside its shard: with zero 3 two blocks and the root.
+
+    The gradients of one block and of the root wait to be scattered; those of all blocks wait if they are scattered
+    in the last microbatch only.
+    """
+    from fomkit.parallel.step import block_parameters
+
+    block = max(map(sum, block_parameters(shape, layout)))
+    root = (shape.embedding_parameters + 2 * shape.hidden) / layout.tensor
+    whole = 2 * block + root if layout.zero == 3 else 0.0
+    waiting = shape.blocks if layout.scatter == "last" and microbatches > 1 else 1
+    return PARAMETER_BYTE * whole + layout.gradient_byte * (waiting * block + root)
+
+
+def part_held(shape: Transformer, layout: Layout, samples: float, microbatches: int, replicas: int) -> Held:
+    """Return the memory by role of a device of the stage that needs most [byte].
+
+    `samples`: a device's share of a microbatch; `replicas`: devices that share gradients.
+
+    >>> from fomkit.core.job import Layout
+    >>> from fomkit.core.transformer import Transformer
+    >>> gpt = Transformer(hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000)
+    >>> held = part_held(gpt, Layout(), 1, 1, 1)
+    >>> held["state"] / held["parameter"], round(sum(held.values()))
+    (6.0, 268431360)
+    """
+    from fomkit.parallel.step import stage_parameters  # most memory is of a trace
+
+    sharded, copies = layout.zero > 1 and replicas > 1, layout.model_devices
+    gathered = {"temporary": _whole_units_byte(shape, layout, microbatches)} if sharded else {}
+    kept, found = activation_byte(shape, samples, layout, microbatches), list[Held]()
+    for held, activation in zip(stage_parameters(shape, layout), kept, strict=True):
+        rest = split_standing(held.rest * copies, layout, replicas)
+        of_experts = split_standing(held.experts * copies, layout, replicas // layout.expert_replicas)
+        standing = {name: of + getattr(of_experts, name) for name, of in rest._asdict().items()}
+        found.append({**standing, **gathered, "activation": activation})
+    return max(found, key=lambda one: sum(one.values()))
