@@ -223,9 +223,9 @@ def stages_of(shape: Transformer, layout: Layout) -> tuple[StageBlocks, ...]:
 class StageParameters(NamedTuple):
     """The parameters of one device of a stage.
 
-    `blocks`: of its blocks, outside shared experts; `experts`: in those. `words`: of the words and positions, on the
-    first stage; with one stage also of an output layer with a table of its own. `table`: of several stages on the
-    last, of the output layer: its own table, or a copy of the words.
+    `blocks`: of its blocks, outside shared experts; `experts`: in those.
+    `words`: of words and positions, on the first stage; with one stage also of the output layer's own table.
+    `table`: of several stages on the last: the output layer's own table, or a copy of the words.
     """
 
     blocks: float
@@ -240,7 +240,7 @@ class StageParameters(NamedTuple):
 
 
 def block_parameters(shape: Transformer, layout: Layout) -> list[tuple[float, float]]:
-    """Return for each kind of block its parameters on a device outside shared experts, and those in shared experts."""
+    """Return for each kind of block its parameters on a device: outside shared experts, and in them."""
     found = list[tuple[float, float]]()
     for _, of in shape.kinds:
         shared, whole = of.shared_parameters(layout.expert), of.whole_parameters

@@ -5,7 +5,7 @@ The first follows the order of a trace, the second the sizes and the layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan, nan
@@ -33,6 +33,29 @@ _MOST_GAPS = 1000
 WORKSPACE = "workspace"
 Held = Mapping[str, float]
 """A device's memory at the peak of a step, by role [byte]."""
+
+
+MOST = 2**24
+"""Largest batch that is tried [samples]."""
+
+
+def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
+    """Find by bisection the largest whole number that fits, if all smaller ones do.
+
+    Returns 0 where not even 1 fits, ``most`` where that fits.
+
+    >>> largest_that_fits(lambda batch: batch * 3 <= 100)
+    33
+    """
+    low, high = 0, 1
+    while high < most and fits(high):
+        low, high = high, min(2 * high, most)
+    if high == most and fits(most):
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)
@@ -212,6 +235,11 @@ def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standin
     return Standing(float(byte.sum()), float(byte.sum()), float(state))
 
 
+LOW_BY_SIZES = ("fp8", "mxfp8", "nvfp4")
+BY_SIZES: Mapping[str | None, str] = {
+    None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(LOW_BY_SIZES, "bf16"),
+}  # fmt: skip
+"""Precisions in which a transformer is priced by its sizes, with the format of its activations; None: default."""
 PARAMETER_BYTE = 2
 GRADIENT_BYTE = 4
 STATE_BYTE = 12

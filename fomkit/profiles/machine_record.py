@@ -94,6 +94,17 @@ class LaunchRecord(Ended):
     source: str = ""
 
 
+class ReserveRecord(Ended):
+    """``reserve``: memory of a device that a program holds besides its tensors."""
+
+    value_at = "memory"
+    memory: SomeByte
+    source: str
+    low: SomeByte | None = None
+    high: SomeByte | None = None
+    basis: Basis = "measured"
+
+
 class AllocatorRecord(Ended):
     """``device.allocator``: the rate at which new memory is provided, and the size of results that need it."""
 
@@ -221,6 +232,7 @@ class MachineRecord(Record):
     node: NodeRecord | None = None
     system: SystemRecord | None = None
     host: LaunchRecord | None = None
+    reserve: ReserveRecord | None = None
     links: list[LinkRecord] = []
     overheads: list[OverheadRecord] = []
     energy: EnergyRecord | None = None
@@ -340,6 +352,7 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
         system_nodes=system.nodes if system else None,
         availability=system.availability if system else 1.0,
         host_op_s=fact_of(record.host, "per_op"),
+        reserve_byte=fact_of(record.reserve, "memory"),
         overheads=tuple(map(_overhead, record.overheads)),
         links=tuple(map(link_of, record.links)),
         notes=tuple(record.notes),
@@ -430,6 +443,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         "node": known({"devices": machine.node_devices}),
         "system": None if machine.system_nodes is None else system,
         "host": None if machine.host_op_s is None else stated("per_op", machine.host_op_s, "time_s"),
+        "reserve": stated("memory", machine.reserve_byte, "byte") or None,
         "links": [_link_content(link) for link in machine.links],
         "overheads": [_overhead_content(overhead) for overhead in machine.overheads],
         "energy": None if machine.energy is None else energy_content(machine.energy),

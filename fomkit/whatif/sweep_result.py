@@ -26,13 +26,14 @@ from fomkit.ops.precision import choose_formats
 from fomkit.plan.content import INTERVAL_MEANING, Condition, as_content, conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
+from fomkit.plan.memory_of import fit_in
 from fomkit.plan.options import NODES
 from fomkit.plan.run import left_out_note, left_out_share, steps_per_epoch
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
-from fomkit.whatif.sweep_figures import FITS, Objective, lower_is_better, pareto_front
+from fomkit.whatif.sweep_figures import FITS, PEAK_BYTE, Objective, lower_is_better, pareto_front
 
 Blocks = Iterable[pd.DataFrame]
 
@@ -178,6 +179,13 @@ def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[st
                 yield f"a best point, with {batch:,} samples in a step: {note}"
 
 
+def _tight(sweep: Sweep, firsts: Iterable[tuple[Objective, pd.DataFrame]]) -> list[str]:
+    """Return a note for each objective whose best point leaves no room for the device's reserve."""
+    best = ((one.name, first.iloc[0]) for one, first in firsts if len(first) and PEAK_BYTE in first)
+    fits = ((name, fit_in(sweep.machine, point[PEAK_BYTE])) for name, point in best if point[PEAK_BYTE] > 0)
+    return [f"best {name}: its step {fit.warning}" for name, fit in fits if fit.warning]
+
+
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     """Return the content of a sweep, ``fomkit/sweep/1``, once all its points are in the tally."""
     front = tally.sorted_front()
@@ -202,7 +210,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
         best=[{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
         front={"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
         assumed=_sweep_assumed(sweep), conditions=_sweep_conditions(sweep),
-        notes=[*verdict_on(without_implausible(sweep.machine)), *left_out],
+        notes=[*verdict_on(without_implausible(sweep.machine)), *left_out, *_tight(sweep, firsts)],
     )  # fmt: skip
 
 
