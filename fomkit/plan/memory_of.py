@@ -23,7 +23,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, ModelProfile
-from fomkit.core.units import BINARY, memory_text
+from fomkit.core.units import BINARY, ITEM_BYTE, memory_text
 from fomkit.ops.autocast import narrow_order
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
@@ -107,14 +107,13 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
         return False
 
     def counted() -> bool:
-        updates = resize_ops(model.ops[model.ops["kind"] == "optimizer"], model.sizes, model.name)
-        numel = float((updates["numel"] * updates["count"]).sum())
+        standing = standing_memory(resize_ops(model.ops, model.sizes, model.name))
         try:
             block_activation_byte(shape, batch, Layout())
         except FomkitError:  # of a feed-forward width for which no rule is known
             return False
-        is_adam = updates["rule"].map(STATE_TENSORS).eq(2).all()
-        return bool(is_adam) and numel == model.parameters_total
+        every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
+        return standing == (every, every, STATE_TENSORS["adam"] * every)
 
     return cached(model.ops, None, f"by sizes {shape} {model.parameters_total}", counted)
 

@@ -26,6 +26,7 @@ from fomkit.profiles.facts import (
     NumberFormat,
     OneWord,
     PriceRecord,
+    ReserveRecord,
     SomeByte,
     check_once,
     energy_content,
@@ -92,17 +93,6 @@ class LaunchRecord(Ended):
     high: Time | None = None
     basis: Basis = "assumed"
     source: str = ""
-
-
-class ReserveRecord(Ended):
-    """``reserve``: memory of a device that a program holds besides its tensors."""
-
-    value_at = "memory"
-    memory: SomeByte
-    source: str
-    low: SomeByte | None = None
-    high: SomeByte | None = None
-    basis: Basis = "measured"
 
 
 class AllocatorRecord(Ended):
@@ -375,13 +365,10 @@ def _device_content(device: Device) -> dict[str, Any]:
         memory |= stated("bandwidth", device.byte_per_s, "byte_per_s")
     elif device.capacity_byte:
         memory |= {"basis": device.capacity_byte.basis, "source": device.capacity_byte.source}
-    fresh: dict[str, str] = {}
-    if device.fresh_byte_per_s and device.fresh_above_byte:
-        above = exact_quantity(device.fresh_above_byte, "byte")
-        fresh = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
-    units: dict[str, Any] = {}
-    if device.units and device.cache_byte:
-        units = {"count": int(device.units.value), **stated("cache", device.cache_byte, "byte")}
+    above, fresh = device.fresh_above_byte, stated("fresh", device.fresh_byte_per_s, "byte_per_s")
+    fresh = {"above": exact_quantity(above, "byte"), **fresh} if fresh and above else {}
+    cache = stated("cache", device.cache_byte, "byte")
+    units = {"count": int(device.units.value), **cache} if device.units and cache else {}
     peaks = [
         {**known({name: getattr(peak, name) for name in ("dtype", "engine", "accumulate_dtype")}),
          **stated("rate", peak.rate, "flop_per_s")}
@@ -442,8 +429,8 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
     facts = {
         "node": known({"devices": machine.node_devices}),
         "system": None if machine.system_nodes is None else system,
-        "host": None if machine.host_op_s is None else stated("per_op", machine.host_op_s, "time_s"),
-        "reserve": stated("memory", machine.reserve_byte, "byte") or None,
+        "host": stated("per_op", machine.host_op_s, "time_s"),
+        "reserve": stated("memory", machine.reserve_byte, "byte"),
         "links": [_link_content(link) for link in machine.links],
         "overheads": [_overhead_content(overhead) for overhead in machine.overheads],
         "energy": None if machine.energy is None else energy_content(machine.energy),

@@ -91,10 +91,10 @@ def memory(
 ) -> Answer:  # fmt: skip
     """Compute the memory that one step needs (parameters, gradients, optimizer state, activations) at each moment.
 
-    The peak is also listed by module. With --target the largest batch that fits the device's memory is computed
-    too; it leaves a reserve for the framework and its libraries. A training from a config.json is counted by its
-    sizes. Where the profile lacks the order of the ops, only the memory that is allocated all the time is known,
-    and a message says so. With --nodes or --layout it is the memory of a device of the job, by what it is for.
+    The peak is also listed by module. With --target also the largest batch that fits beside a reserve for the
+    framework. A training from a config.json is counted by its sizes; without these, and without the order of its
+    ops, only what is allocated all the time is known. With --nodes or --layout it is the memory of a device of the
+    job, by what it is for.
 
     Parameters
     ----------
@@ -107,8 +107,7 @@ def memory(
     nodes : int, optional
         The memory of a device in a run on this many whole nodes, which share the batch.
     reserve : str, optional
-        Memory of a device that the framework and its libraries take, such as 2GiB; 0B for none. Default: the
-        machine's, else 1/80 of the capacity and 0.5 GiB.
+        What the framework and its libraries take, such as 2GiB. Default: the machine's, else 0.5 GiB and 1/80.
     batch, sizes, layout, links, node_devices
         As of `fomkit.estimate`.
 
@@ -132,14 +131,11 @@ def memory(
     from fomkit.verbs.machine_view import memory_content, memory_of_job
 
     options = options_of(batch, sizes=sizes, precision=precision)
-    device = None if machine is None else as_machine(machine)
+    device = None if machine is None else _with_reserve(as_machine(machine), reserve)
     known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
     stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices, "reserve": reserve}
     if device is None and (given := [name for name, value in stated.items() if value]):
         raise FomkitError(given[-1], "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
-    if device is not None and reserve is not None:
-        byte = parse_quantity(reserve, "byte", f"reserve {reserve}", "the reserve")
-        device = replace(device, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))
     placed = None if device is None else spread.place(known, spread.on(device), options)
     if placed is None:
         content = memory_content(known, options, device)
@@ -147,6 +143,13 @@ def memory(
     content = memory_of_job(placed, options)
     rows = [{"role": role, "byte": byte} for role, byte in content["totals"].items()]
     return Answer(content, rows, format_memory)
+
+
+def _with_reserve(machine: Machine, reserve: str | None) -> Machine:
+    if reserve is None:
+        return machine
+    byte = parse_quantity(reserve, "byte", f"reserve {reserve}", "the reserve")
+    return replace(machine, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))
 
 
 _OF_GROUPS = ("by", "top", "measure", "depth", "timeline")
