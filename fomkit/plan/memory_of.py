@@ -357,16 +357,17 @@ NO_BATCH = "no batch fits"
 
 def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> str:
     """Name the batch that fits where a step in some formats does not fit a device's memory; "" where unknown."""
-    room = room_byte(machine)
-    if room is None:
+    capacity, room = machine.device.capacity_byte, room_byte(machine)
+    if capacity is None or room is None:
         return ""
     held = in_formats(model, sizes, formats)
     largest = None if held is None else largest_batch(held, sizes, room)
-    if largest is not None:
-        return f"a batch of {largest:,} fits" if largest else NO_BATCH
+    if held is not None and largest is not None:
+        most = largest or largest_batch(held, sizes, capacity.value)
+        return NO_BATCH if not most else f"a batch of {most:,} {'fits' if largest else TIGHT}"
     ops = resize_ops(model.ops, sizes, model.name)
     standing = standing_memory(ops, model.parameters_total)
-    return NO_BATCH if standing is not None and standing.byte - stored_byte(ops, formats) > room else ""
+    return NO_BATCH if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value else ""
 
 
 NAME = "fresh pages"

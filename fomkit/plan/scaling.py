@@ -217,7 +217,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
                     f"{memory_text(held)} on each ({spread}{f' --layout {asked}' if asked else ''})"
                 )
     groups = "" if model.trains_by_sizes else " with tensor groups inside a node"
-    return f"no layout of up to {MOST_DEVICES:,} devices{groups} does"
+    return f"no layout of up to {MOST_DEVICES:,} devices{groups} does beside the reserve"
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
