@@ -247,6 +247,7 @@ def test_the_reserve_is_a_fact_of_a_machine(tmp_path: Path) -> None:
     machine = load_machine(path)
     assert reserve_of(machine) == Fact(3 * 2**30, 2 * 2**30, 5 * 2**30, "measured", "our runs")
     assert room_byte(machine) == 77 * 2**30
+    assert "memory of the framework" in CliRunner().invoke(app, ["show", str(path)]).output
     save_machine(machine, tmp_path / "again.yaml")
     assert load_machine(tmp_path / "again.yaml").reserve_byte == machine.reserve_byte
     assert reserve_of(load_machine("h100-sxm").with_(reserve="2 GiB")).value == 2**31

@@ -66,6 +66,8 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
         yield "peak", *_fact_cells(None, "flop_per_s")
     yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")
     yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
+    if facts["reserve_byte"] is not None:  # most profiles leave it at the default
+        yield "memory of the framework", *_fact_cells(facts["reserve_byte"], "byte")
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
         if rate is not None:  # most profiles state neither

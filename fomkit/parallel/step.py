@@ -56,8 +56,9 @@ def _refusals(layout: Layout) -> list[str]:
         for refused, why in (
             (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: workers "
                                            "differ in parameters. Choose another algorithm"),
-            (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled. Choose "
-                                                       "one"),
+            (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled, though "
+                                                       "Megatron-LM runs it, with experts on the devices of "
+                                                       "context groups. Choose one"),
             (layout.whole_experts and not (layout.sequence and layout.expert % layout.tensor == 0),
              "whole_experts needs sequence, and an expert that is a multiple of tensor. Change these"),
             (layout.expert_overlap and layout.expert == 1, "expert_overlap hides exchanges with experts that "
@@ -74,7 +75,9 @@ def _refusals(layout: Layout) -> list[str]:
             (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
                                                           "parameter_server"),
             (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they "
-                                                      "communicate for every microbatch. Choose zero 0 or 1"),
+                                                      "communicate for every microbatch. DeepSpeed refuses them, "
+                                                      "Megatron-LM's distributed optimizer is zero 1. Choose "
+                                                      "zero 0 or 1, or tensor groups instead of stages"),
             (layout.zero < 2 and layout.scatter == "last", "scatter requires zero 2 or 3. Leave it out"),
             (layout.zero < 3 and layout.prefetch == "pre", "prefetch requires zero 3. Leave it out"),
             (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
