@@ -221,7 +221,7 @@ def test_between_a_full_device_and_its_reserve_there_is_a_warning() -> None:
     done = run(app, ["estimate", "today/llama3-8b", "-t", "a100-sxm", *spread])
     assert done.exit_code == 0
     said = "fits only without the reserve: a step needs 81,090 MiB of the 81,920 MiB per device of a100-sxm, of " \
-           "which the framework and its libraries take about 1,536 MiB (205 MiB to 3,174 MiB)"  # fmt: skip
+           "which the framework and its libraries take about 1,536 MiB (256 MiB to 3,584 MiB)"  # fmt: skip
     assert said in " ".join(done.output.split())
     asked = ["memory", "today/llama3-8b", "-t", "a100-sxm", *spread]
     target = json.loads(run(app, [*asked, "--json"]).output)["target"]
@@ -230,24 +230,29 @@ def test_between_a_full_device_and_its_reserve_there_is_a_warning() -> None:
     smaller = json.loads(run(app, [*asked, "--json", "--reserve", "800MiB"]).output)["target"]
     assert (smaller["fits"], smaller["tight"], smaller["largest_microbatch"]) == (True, False, 1)
     assert smaller["reserve_byte"]["source"] == "stated by you: --reserve"
+    vary = ["--vary", "nodes=1", "--vary", "batch=8", *spread[2:]]
+    swept = run(app, ["sweep", "today/llama3-8b", "-t", "a100-sxm", *vary]).output
+    assert "note: best time and memory: its step fits only without the reserve" in swept
+    scaled = run(app, ["scaling", "today/llama3-8b", "-t", "a100-sxm", *spread, "--batch", "2"]).output
+    assert "weak scaling, nodes 1: fits only without the reserve" in scaled
     told = run(app, asked).output
     assert "fits only without the reserve in 81,920 MiB (99%)" in told
     assert (
-        "reserve for the framework and its libraries: 1,536 MiB (205 MiB to 3,174 MiB), assumed: PyTorch's" in told
+        "reserve for the framework and its libraries: 1,536 MiB (256 MiB to 3,584 MiB), assumed: PyTorch's" in told
     )
 
 
 def test_the_reserve_is_a_fact_of_a_machine(tmp_path: Path) -> None:
     """By default 1/80 of the capacity and 0.5 GiB; a profile or `with_` states another."""
     default = reserve_of(load_machine("h100-sxm"))
-    assert (default.value / MIB, default.low / MIB, default.high / MIB) == (1536, 204.8, pytest.approx(3174.4))
+    assert (default.value / MIB, default.low / MIB, default.high / MIB) == (1536, 256, 3584)
     stated = "schema: fomkit/machine/1\nname: ours\ndevice: h100-sxm\n"
     own = "reserve: {memory: 3 GiB, low: 2 GiB, high: 5 GiB, basis: measured, source: our runs}\n"
     (path := tmp_path / "ours.yaml").write_text(stated + own, encoding="utf-8")
     machine = load_machine(path)
     assert reserve_of(machine) == Fact(3 * 2**30, 2 * 2**30, 5 * 2**30, "measured", "our runs")
     assert room_byte(machine) == 77 * 2**30
-    assert "memory of the framework" in CliRunner().invoke(app, ["show", str(path)]).output
+    assert "reserve of the framework" in CliRunner().invoke(app, ["show", str(path)]).output
     save_machine(machine, tmp_path / "again.yaml")
     assert load_machine(tmp_path / "again.yaml").reserve_byte == machine.reserve_byte
     assert reserve_of(load_machine("h100-sxm").with_(reserve="2 GiB")).value == 2**31

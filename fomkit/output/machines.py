@@ -66,8 +66,8 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
         yield "peak", *_fact_cells(None, "flop_per_s")
     yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")
     yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
-    if facts["reserve_byte"] is not None:  # most profiles leave it at the default
-        yield "memory of the framework", *_fact_cells(facts["reserve_byte"], "byte")
+    if (reserve := facts["reserve_byte"]) is not None:
+        yield "reserve of the framework", _reserve_text(reserve), "", *_origin(reserve)
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
         if rate is not None:  # most profiles state neither
@@ -300,11 +300,9 @@ def _room_line(room: view.Room, samples: int | None) -> str:
     return f"{line}; the largest batch is unknown, because the order does not name the batch{layout}"
 
 
-def _reserve_line(room: view.Room) -> str:
-    reserve = room["reserve_byte"]
+def _reserve_text(reserve: Stated) -> str:
     value, low, high = (memory_text(reserve[end]) for end in ("value", "low", "high"))
-    ends = f" ({low} to {high})" if reserve["low"] < reserve["high"] else ""
-    return f"reserve for the framework and its libraries: {value}{ends}, {reserve['basis']}: {reserve['source']}"
+    return f"{value} ({low} to {high})" if reserve["low"] < reserve["high"] else value
 
 
 def _layers_line(layers: view.Layers) -> str:
@@ -338,7 +336,9 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         page.line(_layers_line(content["layers"]))
     if content["target"] is not None:
         page.line(_room_line(content["target"], content["sizes"].get("batch")))
-        page.line(_reserve_line(content["target"]))
+        reserve = content["target"]["reserve_byte"]
+        origin = f"{reserve['basis']}: {reserve['source']}"
+        page.line(f"reserve for the framework and its libraries: {_reserve_text(reserve)}, {origin}")
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")

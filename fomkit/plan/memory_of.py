@@ -97,6 +97,10 @@ def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
     return _used(model.order).issuperset(model.resized(sizes))
 
 
+LEFT_OUT = 0.01
+"""Share of the parameters that an update may leave out, such as small biases that layouts do not split."""
+
+
 def _counted_by_sizes(model: ModelProfile) -> bool:
     """Return whether the memory of a step is that of a layout: by the sizes of a transformer.
 
@@ -113,7 +117,9 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
         except FomkitError:  # of a feed-forward width for which no rule is known
             return False
         every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
-        return standing == (every, every, STATE_TENSORS["adam"] * every)
+        if standing is None or standing.state != STATE_TENSORS["adam"] * standing.parameter:
+            return False
+        return abs(standing.parameter - every) < LEFT_OUT * every
 
     return cached(model.ops, None, f"by sizes {shape} {model.parameters_total}", counted)
 
@@ -188,10 +194,10 @@ def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: 
 
 RESERVE = (1 / 80, 0.5 * BINARY["Gi"])
 """Share of a device's capacity that its driver keeps, and bytes of a process besides its tensors."""
-RESERVE_ENDS = ((0.0, 0.2 * BINARY["Gi"]), (0.02, 1.5 * BINARY["Gi"]))
+RESERVE_ENDS = ((0.0, 0.25 * BINARY["Gi"]), (1 / 40, 1.5 * BINARY["Gi"]))
 RESERVE_SOURCE = (
-    "PyTorch's out-of-memory messages (docs/adr/0082): a driver keeps 1/80 of the capacity (0 to 1/50), the "
-    "context and libraries of a process 0.5 GiB (0.2 to 1.5)"
+    "PyTorch's out-of-memory messages (docs/adr/0082): a driver keeps 1/80 of the capacity (0 to 1/40), the "
+    "context and libraries of a process 0.5 GiB (0.25 to 1.5)"
 )
 
 

@@ -187,6 +187,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     machine = without_implausible(machine)
     facts = as_content(
         Facts, machine.device, machine, peaks=_peak_facts(machine), energy=_energy(machine.energy),
+        reserve_byte=reserve_of(machine),
         price=None if machine.price is None else price_content(machine.price),
     )  # fmt: skip
     return as_content(

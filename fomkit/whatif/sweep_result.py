@@ -22,6 +22,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, install_hint
 from fomkit.core.measurement import verdict_on
+from fomkit.core.units import by_key
 from fomkit.ops.precision import choose_formats
 from fomkit.plan.content import INTERVAL_MEANING, Condition, as_content, conditions_content
 from fomkit.plan.estimate import estimate
@@ -180,10 +181,10 @@ def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[st
 
 
 def _tight(sweep: Sweep, firsts: Iterable[tuple[Objective, pd.DataFrame]]) -> list[str]:
-    """Return a note for each objective whose best point leaves no room for the device's reserve."""
-    best = ((one.name, first.iloc[0]) for one, first in firsts if len(first) and PEAK_BYTE in first)
-    fits = ((name, fit_in(sweep.machine, point[PEAK_BYTE])) for name, point in best if point[PEAK_BYTE] > 0)
-    return [f"best {name}: its step {fit.warning}" for name, fit in fits if fit.warning]
+    """Return a note on each best point that leaves no room for the device's reserve, with what it is best in."""
+    best = [(one.name, first[PEAK_BYTE].iloc[0]) for one, first in firsts if len(first) and PEAK_BYTE in first]
+    fits = by_key((fit_in(sweep.machine, peak).warning, name) for name, peak in best if peak > 0)
+    return [f"best {' and '.join(names)}: its step {warning}" for warning, names in fits.items() if warning]
 
 
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
