@@ -29,7 +29,7 @@ from fomkit.plan.options import Options
 from fomkit.verbs.machine_view import memory_content
 from fomkit.verbs.model_view import View, show_model
 from fomkit.whatif.advice_case import WORTH, one_at_a_time
-from fomkit.whatif.advice_rules import ROOM, RULES
+from fomkit.whatif.advice_rules import RULES
 from fomkit.whatif.advise import Advice, advise, structure
 
 GEMM = {"op": "mm", "kind": "gemm", "b": 1.0, "trans_a": 0.0, "trans_b": 0.0}
@@ -266,14 +266,15 @@ def with_order(byte: float, sizes: dict[str, int] | None = None) -> ModelProfile
 
 
 def test_memory_near_full_is_told_and_room_is_not() -> None:
-    full = advice_for(with_order(0.95e9 / 8), machine())
+    device = replace(machine(), reserve_byte=Fact.exact(1e8, "measured", "here"))
+    full = advice_for(with_order(0.95e9 / 8), device)
     one = only(full, "memory full")
     assert one["state"] == "advice"
-    assert "leaves little room" in one["says"]
-    assert f"leaves {1 - ROOM:.0%} free is 7" in one["says"]
+    assert "fits only without the reserve: " in one["says"]
+    assert "take about 95.37 MiB. The largest batch that leaves the reserve is 7." in one["says"]
     assert "twice the batch does not fit or has no time" in only(full, "larger batch")["says"]
-    assert "does not fit: " in only(advice_for(with_order(1.2e9 / 8), machine()), "memory full")["says"]
-    large = advice_for(with_order(1.2e9 / 8), machine())
+    assert "does not fit: " in only(advice_for(with_order(1.2e9 / 8), device), "memory full")["says"]
+    large = advice_for(with_order(1.2e9 / 8), device)
     assert large.findings[0]["rule"] == "memory full"
     assert "First make the step fit" in large.summary()
     assert "accumulate gradients" in only(large, "memory full")["do"]

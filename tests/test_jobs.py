@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine, Overhead, Scope
 from fomkit.core.transformer import Transformer
-from fomkit.parallel.step import check_layout
+from fomkit.parallel.step import StageParameters, check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job
@@ -200,7 +200,26 @@ def test_words_are_on_the_stages_that_use_them(a100: Machine) -> None:
     assert tied._tied_words(1).time.value > apart._tied_words(1).time.value == 0
     mixed = {**sizes, "experts": 8, "feed_forward": 2048, "blocks": 26}
     held = [stepper(a100, Layout(pipeline=4, expert=of), **mixed)._fullest for of in (1, 8)]
-    assert held == [((7,), 0), ((6,), words)]
+    assert [(blocks, of.words, of.table) for blocks, of in held] == [((7,), 0, 0), ((6,), words, 0)]
+
+
+def test_the_output_layer_counts_on_the_stage_that_has_it(a100: Machine) -> None:
+    """One dense block, then one with experts and the output's own table: the last stage is updated and summed."""
+    shape = {"attention": "fused", "style": "llama", "kv_heads": 4, "tied": False, "blocks": 2, "experts": 8,
+             "feed_forward": 1024, "dense_blocks": 1, "dense_feed_forward": 1024}  # fmt: skip
+    found = stepper(a100, Layout(pipeline=2, zero=1, microbatch=1), **shape)
+    table, last = 51200 * 2048, found.shape.kinds[1][1].block_parameters()
+    blocks, held = found._fullest
+    assert (blocks, held) == ((0, 1), StageParameters(last, 0, 0, table))
+    assert found.gradient_byte() == 4 * (last + table)
+    # Its gradients are there before those of any block.
+    _, buckets, _, _ = found._sums(4, found._passes(1))
+    assert [(bucket.byte, bucket.ready_s == 0) for bucket in buckets] == [(4 * table, True), (4 * last, False)]
+    # What is updated is what is held: 2 and 4 bytes of each parameter, 12 over the four replicas.
+    memory = found.held(8, 8)
+    assert [memory[role] for role in ("parameter", "gradient", "state")] == pytest.approx(
+        [each * (last + table) for each in (2, 4, 3)]
+    )
 
 
 def test_devices_of_a_context_group_share_all_work_of_a_sequence(a100: Machine) -> None:

@@ -36,7 +36,7 @@ PEAK = "flop_per_s"
 RATES = ("byte_per_s", "launch_s")
 """Parameters of a device besides its peaks, each the name of a fact."""
 _DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
-_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte"}
+_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte", "reserve": "reserve_byte"}
 """Names of parameters in a machine's file."""
 _AS_STATED = "-as-stated"
 _COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
@@ -277,10 +277,10 @@ class Machine:
 
     `node_devices`, `system_nodes`: None means unknown; scopes that need them are then refused.
     `host_op_s`: time of its host, framework included, to launch one op of a training step [s].
+    `reserve_byte`: memory of a device that a program holds besides its tensors; None: `memory_of.reserve_of`.
     `timings`: a TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows with a party
       were stated for the changed machine; the others are of the origin.
-    `fits`: estimator parameters shipped with the timings, keyed by family; valid only for ``timings_key``.
-    `timings_key`: hash of the timings that ``fits`` were computed from; for other ``timings`` they are recomputed.
+    `fits`: estimator parameters shipped with the timings, by family; valid for timings of hash ``timings_key``.
     `excluded`: architectures and machines whose timings must not be used for predictions here, in a comparison.
     `origin`: the device that timings and utilisations belong to, where ``device`` is a hypothetical change of it
       (`changed`); None for an existing machine.
@@ -301,6 +301,7 @@ class Machine:
     system_nodes: int | None = None
     availability: float = 1.0
     host_op_s: Fact | None = None
+    reserve_byte: Fact | None = None
     links: tuple[Link, ...] = ()
     overheads: tuple[Overhead, ...] = ()
     fits: Mapping[str, object] = field(default_factory=dict)
@@ -369,12 +370,10 @@ class Machine:
         """Return a copy with facts of your own, for example ``with_(bandwidth="1.2 TB/s")``.
 
         Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
-        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``name``,
-        ``title``. Values are text with units, or numbers in SI units. All other facts stay, price and energy too.
-        Each fact keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as
-        built are rescaled, and every result says so. The default name is NAME-as-stated: measurements of whole
-        runs on the machine as built do not apply to the changed one.
-
+        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``reserve``,
+        ``name``, ``title``. Values are text with units, or numbers in SI units. All other facts stay. Each fact
+        keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as built are
+        rescaled, and every result says so. Measurements of whole runs do not apply to the copy, NAME-as-stated.
         `stated`: for names that are not Python identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
         FomkitError for an unknown name, a fact that is stated twice, or an invalid value.
 
@@ -393,9 +392,10 @@ class Machine:
                 self.check_parameter(name, number)
                 device = change_fact(device, name, partial(restated, value=number, source=source))
                 rated = True
-            elif name == "capacity_byte":
-                byte = stated_number(value, "byte", word)
-                device = replace(device, capacity_byte=restated(device.capacity_byte, byte, source))
+            elif name in ("capacity_byte", "reserve_byte"):
+                fact = Fact.exact(stated_number(value, "byte", word), "assumed", source)
+                others |= {name: fact} if name == "reserve_byte" else {}
+                device = replace(device, capacity_byte=fact) if name == "capacity_byte" else device
             elif name == "availability":
                 others[name] = stated_number(value, "share", word)
             elif name in _COUNTS:

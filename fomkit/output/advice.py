@@ -117,7 +117,8 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
         + (f" in {structure['modules']} layers)" if structure["modules"] > 1 else ")")
         for structure in memory["structures"]
     ]
-    yield f"The largest parts are {', '.join(named)}."
+    if named:
+        yield f"The largest parts are {', '.join(named)}."
     if memory["formats"] == "of the trace, which are wider":
         yield "This is for the number formats of the trace, which are wider than the selected ones."
 

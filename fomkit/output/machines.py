@@ -66,6 +66,8 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
         yield "peak", *_fact_cells(None, "flop_per_s")
     yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")
     yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
+    if (reserve := facts["reserve_byte"]) is not None:
+        yield "reserve of the framework", _reserve_text(reserve), "", *_origin(reserve)
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
         if rate is not None:  # most profiles state neither
@@ -262,7 +264,7 @@ def _role_table(page: Page, content: view.Memory) -> None:
     if passes:
         table.add_section()
         table.add_row("together", "", *(_mebibyte_cell(one["byte"]) for one in passes.values()), style="bold")
-    elif content["part"] is not None:
+    elif content["part"] is not None or "activation" in totals:
         table.add_section()
         table.add_row("together", _mebibyte_cell(sum(byte or 0.0 for byte in totals.values())), style="bold")
     page.table(table)
@@ -283,19 +285,24 @@ def _module_table(page: Page, content: view.Memory) -> None:
 def _room_line(room: view.Room, samples: int | None) -> str:
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
-    line = f"{room['name']}: the step{at} {verdict} in {memory_text(room['capacity_byte'])}"
+    tight = " only without the reserve" if room["tight"] else ""
+    line = f"{room['name']}: the step{at} {verdict}{tight} in {memory_text(room['capacity_byte'])}"
+    layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
     if room["share"] is None:
         stands = "fits" if room["fits"] is None else "alone does not fit"
-        layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
-        return f"{line}; memory independent of the batch {stands}, the peak is unknown{layout}"
+        return f"{line}; memory independent of the batch {stands}{tight}, the peak is unknown{layout}"
     line = f"{line} ({room['share']:.0%})"
     if room["largest_microbatch"] is not None:
         most = f"largest microbatch that fits: {count_text(room['largest_microbatch'], 'sample')}"
-        layout = f"; {room['smallest_layout']}" if room["smallest_layout"] else ""
-        return f"{line}; {most}, without what is not counted{layout}"
+        return f"{line}; {most}, with the reserve{layout}"
     if room["largest_batch"] is not None:
-        return f"{line}; largest batch that fits: {room['largest_batch']:,}, without what is not counted"
-    return f"{line}; the largest batch is unknown, because the order does not name the batch"
+        return f"{line}; largest batch that fits: {room['largest_batch']:,}, with the reserve{layout}"
+    return f"{line}; the largest batch is unknown, because the order does not name the batch{layout}"
+
+
+def _reserve_text(reserve: Stated) -> str:
+    value, low, high = (memory_text(reserve[end]) for end in ("value", "low", "high"))
+    return f"{value} ({low} to {high})" if reserve["low"] < reserve["high"] else value
 
 
 def _layers_line(layers: view.Layers) -> str:
@@ -315,13 +322,12 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     _role_table(page, content)
     if part is not None:
         page.line(job_words(part))
-    elif content["peak"] is None:
+    elif content["peak"] is None and "activation" not in content["totals"]:
         page.line(
             "unknown: activations and the peak. The profile has no op order, as in any profile of a running "
             "program; 'fomkit profile FILE.py' writes it, for a file with the model, its inputs and its loss"
         )
-    else:
-        peak = content["peak"]
+    elif (peak := content["peak"]) is not None:
         module_text = f" of {peak['module']}" if peak["module"] else ""
         at = f"{peak['op'] or 'an op without a row'}{module_text} in {peak['pass_name']}"
         page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
@@ -330,6 +336,9 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         page.line(_layers_line(content["layers"]))
     if content["target"] is not None:
         page.line(_room_line(content["target"], content["sizes"].get("batch")))
+        reserve = content["target"]["reserve_byte"]
+        origin = f"{reserve['basis']}: {reserve['source']}"
+        page.line(f"reserve for the framework and its libraries: {_reserve_text(reserve)}, {origin}")
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")

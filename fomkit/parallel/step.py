@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from operator import mul
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from fomkit.core.errors import FomkitError, nearest_names
@@ -55,8 +56,9 @@ def _refusals(layout: Layout) -> list[str]:
         for refused, why in (
             (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: workers "
                                            "differ in parameters. Choose another algorithm"),
-            (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled. Choose "
-                                                       "one"),
+            (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled, though "
+                                                       "Megatron-LM runs it, with experts on the devices of "
+                                                       "context groups. Choose one"),
             (layout.whole_experts and not (layout.sequence and layout.expert % layout.tensor == 0),
              "whole_experts needs sequence, and an expert that is a multiple of tensor. Change these"),
             (layout.expert_overlap and layout.expert == 1, "expert_overlap hides exchanges with experts that "
@@ -73,7 +75,9 @@ def _refusals(layout: Layout) -> list[str]:
             (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
                                                           "parameter_server"),
             (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they "
-                                                      "communicate for every microbatch. Choose zero 0 or 1"),
+                                                      "communicate for every microbatch. DeepSpeed refuses them, "
+                                                      "Megatron-LM's distributed optimizer is zero 1. Choose "
+                                                      "zero 0 or 1, or tensor groups instead of stages"),
             (layout.zero < 2 and layout.scatter == "last", "scatter requires zero 2 or 3. Leave it out"),
             (layout.zero < 3 and layout.prefetch == "pre", "prefetch requires zero 3. Leave it out"),
             (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
@@ -217,6 +221,51 @@ def stages_of(shape: Transformer, layout: Layout) -> tuple[StageBlocks, ...]:
     [((2,), 1), ((3,), 2), ((2,), 1)]
     """
     return _alike(tuple(layout.stage_blocks(shape.blocks)), tuple(many for many, _ in shape.kinds))
+
+
+class StageParameters(NamedTuple):
+    """The parameters of one device of a stage.
+
+    `blocks`: of its blocks, outside shared experts; `experts`: in those.
+    `words`: of words and positions, on the first stage; with one stage also of the output layer's own table.
+    `table`: of several stages on the last: the output layer's own table, or a copy of the words.
+    """
+
+    blocks: float
+    experts: float
+    words: float
+    table: float
+
+    @property
+    def rest(self) -> float:
+        """All outside shared experts."""
+        return self.blocks + self.words + self.table
+
+
+def block_parameters(shape: Transformer, layout: Layout) -> list[tuple[float, float]]:
+    """Return for each kind of block its parameters on a device: outside shared experts, and in them."""
+    found = list[tuple[float, float]]()
+    for _, of in shape.kinds:
+        shared, whole = of.shared_parameters(layout.expert), of.whole_parameters
+        rest = of.block_parameters(layout.expert) - shared - whole
+        found.append((rest / layout.tensor + whole, shared / layout.expert_tensor))
+    return found
+
+
+def stage_parameters(shape: Transformer, layout: Layout) -> list[StageParameters]:
+    """Return the parameters of a device of each stage that differs, in order: for its memory and for its update.
+
+    >>> llama = Transformer(hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000, style="llama", tied=False)
+    >>> [(one.words, one.table) for one in stage_parameters(llama, Layout(pipeline=2))]
+    [(512000.0, 0.0), (0.0, 512000.0)]
+    """
+    each, table = block_parameters(shape, layout), shape.vocabulary * shape.hidden if layout.pipeline > 1 else 0
+    words, found = shape.embedding_parameters - table * (not shape.tied), list[StageParameters]()
+    for one in stages_of(shape, layout):
+        blocks, experts = (sum(map(mul, one.blocks, piece)) for piece in zip(*each, strict=True))
+        ends = words * one.first / layout.tensor, table * one.last / layout.tensor
+        found.append(StageParameters(blocks, experts, *ends))
+    return found
 
 
 def words_of_one(shape: Transformer, tensor: int) -> int:

@@ -315,17 +315,6 @@ class Sharding(NamedTuple):
     forward_s: float
     backward_s: float
 
-    def held_byte(self, layout: Layout, microbatches: int) -> float:
-        """Return the bytes of whole units on a device beside its shard: with zero 3 two blocks and the root.
-
-        The gradients of one block and of the root wait to be scattered; those of all blocks wait if they are
-        scattered in the last microbatch only.
-        """
-        block, root = (sum(piece.parameters for piece in unit.pieces) for unit in (self.block, self.root))
-        whole = 2 * block + root if layout.zero == 3 else 0.0
-        waiting = self.blocks if layout.scatter == "last" and microbatches > 1 else 1
-        return self.gather_byte * whole + self.scatter_byte * (waiting * block + root)
-
 
 def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, float]) -> list[list[Exchange]]:
     """Return the gathers and the scatters of a unit's pieces."""

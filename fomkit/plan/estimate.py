@@ -436,7 +436,7 @@ def _all_deviations(
     model, machine, shares = estimated.model, estimated.machine, estimated.coverage
     return (
         *model.caveats,
-        *((estimated.fit.message,) if estimated.fit.message else ()),
+        *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),
         *_smaller_batch_notes(model, traced, fitted, estimated),

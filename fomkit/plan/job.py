@@ -19,11 +19,12 @@ from fomkit.parallel.step import ParallelStep, describe_layout, microbatches_of
 from fomkit.plan.content import Condition, Ends, Part, as_content, conditions_content
 from fomkit.plan.coverage import coverage
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
-from fomkit.plan.memory_of import UNKNOWN_FIT, largest_that_fits
+from fomkit.plan.memory import largest_that_fits
+from fomkit.plan.memory_of import UNKNOWN_FIT, fit_in, room_byte
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.replica_step import on_one_device
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
-from fomkit.plan.scaling import Stepper, step_fit, stepper_of
+from fomkit.plan.scaling import Stepper, stepper_of
 from fomkit.plan.step import StepTime, roll_up_step, step_rows
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
@@ -299,9 +300,9 @@ class Placed(NamedTuple):
         )  # fmt: skip
 
     def largest_microbatch(self) -> int | None:
-        """Return the most samples of a microbatch that fit in a device's memory; None where unknown."""
-        (_, count), capacity = self.schedule, self.machine.device.capacity_byte
-        if capacity is None or self.stepper.held(self.devices, self.batch) is None:
+        """Return the most samples of a microbatch that fit beside a device's reserve; None where unknown."""
+        (_, count), room = self.schedule, room_byte(self.machine)
+        if room is None or self.stepper.held(self.devices, self.batch) is None:
             return None
 
         def fits(micro: int) -> bool:
@@ -309,7 +310,7 @@ class Placed(NamedTuple):
             if count > 1 or self.layout.microbatch:
                 stepper.layout = replace(self.layout, microbatch=micro)
             held = stepper.held(self.devices, micro * count * self.layout.replicas(self.devices))
-            return held is not None and sum(held.values()) <= capacity.value
+            return held is not None and sum(held.values()) <= room
 
         return largest_that_fits(fits)
 
@@ -348,10 +349,10 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     step, alone = stepper.at(placed.devices, batch), stepper.one_device(placed.devices, batch)
     time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
-    fit = step_fit(machine, step.memory_byte)
+    fit = fit_in(machine, step.memory_byte)
     messages = [*step.notes, *run_notes(model, run, placed.wanted), *placed.notes]
     fit = alone.fit if fit.fits is None else fit  # the memory that every step needs may already be too much
-    deviations = tuple(dict.fromkeys([fit.message, *messages] if fit.message else messages))
+    deviations = tuple(dict.fromkeys([*fit.notes, *messages]))
     return Estimate(
         model, machine, placed.sizes, placed.scope, placed.runs_at_once, time, run,
         estimated_per_day(model, machine, run, placed.scope, placed.runs_at_once), alone.formats,
@@ -376,7 +377,7 @@ def time_microbatch(placed: Placed, options: Options) -> Estimate:
     if held is None:
         return one
     # A microbatch alone has no gradients of former ones, and all that `zero` keeps on other devices.
-    fit = step_fit(placed.machine, sum(held.values()))
-    others = [text for text in one.deviations if text != one.fit.message]
-    made = {"fit": fit, "deviations": (*[fit.message] * bool(fit.message), *others)}
+    fit = fit_in(placed.machine, sum(held.values()))
+    others = [text for text in one.deviations if text not in one.fit.notes]
+    made = {"fit": fit, "deviations": (*fit.notes, *others)}
     return replace(one, detail=Detail(**{**one.detail.made, **made}))

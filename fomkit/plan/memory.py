@@ -5,7 +5,7 @@ The first follows the order of a trace, the second the sizes and the layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan, nan
@@ -33,6 +33,29 @@ _MOST_GAPS = 1000
 WORKSPACE = "workspace"
 Held = Mapping[str, float]
 """A device's memory at the peak of a step, by role [byte]."""
+
+
+MOST = 2**24
+"""Largest batch that is tried [samples]."""
+
+
+def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
+    """Find by bisection the largest whole number that fits, if all smaller ones do.
+
+    Returns 0 where not even 1 fits, ``most`` where that fits.
+
+    >>> largest_that_fits(lambda batch: batch * 3 <= 100)
+    33
+    """
+    low, high = 0, 1
+    while high < most and fits(high):
+        low, high = high, min(2 * high, most)
+    if high == most and fits(most):
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)
@@ -212,6 +235,11 @@ def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standin
     return Standing(float(byte.sum()), float(byte.sum()), float(state))
 
 
+LOW_BY_SIZES = ("fp8", "fp8_block", "mxfp8", "nvfp4")
+BY_SIZES: Mapping[str | None, str] = {
+    None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(LOW_BY_SIZES, "bf16"),
+}  # fmt: skip
+"""Precisions in which a transformer is priced by its sizes, with the format of its activations; None: default."""
 PARAMETER_BYTE = 2
 GRADIENT_BYTE = 4
 STATE_BYTE = 12
@@ -323,3 +351,43 @@ def split_standing(parameters: float, layout: Layout, replicas: int) -> Standing
     return Standing(
         *(parameters / layout.model_devices * byte / by for byte, by in zip(each, shared, strict=True))
     )
+
+
+def _whole_units_byte(shape: Transformer, layout: Layout, microbatches: int) -> float:
+    """Return the bytes of whole units on a device beside its shard: with zero 3 two blocks and the root.
+
+    The gradients of one block and of the root wait to be scattered; those of all blocks wait if they are scattered
+    in the last microbatch only.
+    """
+    from fomkit.parallel.step import block_parameters
+
+    block = max(map(sum, block_parameters(shape, layout)))
+    root = (shape.embedding_parameters + 2 * shape.hidden) / layout.tensor
+    whole = 2 * block + root if layout.zero == 3 else 0.0
+    waiting = shape.blocks if layout.scatter == "last" and microbatches > 1 else 1
+    return PARAMETER_BYTE * whole + layout.gradient_byte * (waiting * block + root)
+
+
+def part_held(shape: Transformer, layout: Layout, samples: float, microbatches: int, replicas: int) -> Held:
+    """Return the memory by role of a device of the stage that needs most [byte].
+
+    `samples`: a device's share of a microbatch; `replicas`: devices that share gradients.
+
+    >>> from fomkit.core.job import Layout
+    >>> from fomkit.core.transformer import Transformer
+    >>> gpt = Transformer(hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000)
+    >>> held = part_held(gpt, Layout(), 1, 1, 1)
+    >>> held["state"] / held["parameter"], round(sum(held.values()))
+    (6.0, 268431360)
+    """
+    from fomkit.parallel.step import stage_parameters  # most memory is of a trace
+
+    sharded, copies = layout.zero > 1 and replicas > 1, layout.model_devices
+    gathered = {"temporary": _whole_units_byte(shape, layout, microbatches)} if sharded else {}
+    kept, found = activation_byte(shape, samples, layout, microbatches), list[Held]()
+    for held, activation in zip(stage_parameters(shape, layout), kept, strict=True):
+        rest = split_standing(held.rest * copies, layout, replicas)
+        of_experts = split_standing(held.experts * copies, layout, replicas // layout.expert_replicas)
+        standing = {name: of + getattr(of_experts, name) for name, of in rest._asdict().items()}
+        found.append({**standing, **gathered, "activation": activation})
+    return max(found, key=lambda one: sum(one.values()))

@@ -10,7 +10,7 @@ The prediction is therefore half of it, and the interval all but a tenth at each
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,15 +20,33 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, ModelProfile
-from fomkit.core.units import memory_text
+from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, ModelProfile
+from fomkit.core.units import BINARY, ITEM_BYTE, memory_text
 from fomkit.ops.autocast import narrow_order
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import im2col_byte
-from fomkit.ops.precision import Formats, choose_formats, computes_in_16, keeps_weights, narrows, stored_byte
+from fomkit.ops.precision import (
+    DEFAULTS,
+    Formats,
+    choose_formats,
+    computes_in_16,
+    keeps_weights,
+    narrows,
+    stored_byte,
+)
 from fomkit.ops.resize import resize_ops, sizes_used
-from fomkit.plan.memory import Held, Use, memory_use, standing_memory
+from fomkit.plan.memory import (
+    BY_SIZES,
+    Held,
+    Use,
+    block_activation_byte,
+    largest_that_fits,
+    memory_use,
+    part_held,
+    standing_memory,
+)
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.prediction.estimates import cached
 
@@ -44,29 +62,6 @@ def device_kind(machine: Machine) -> DeviceKind:
         if is_gpu is not is_cpu:
             return "gpu" if is_gpu else "cpu"
     return ""
-
-
-MOST = 2**24
-"""Largest batch that is tried [samples]."""
-
-
-def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
-    """Find by bisection the largest whole number that fits, if all smaller ones do.
-
-    Returns 0 where not even 1 fits, ``most`` where that fits.
-
-    >>> largest_that_fits(lambda batch: batch * 3 <= 100)
-    33
-    """
-    low, high = 0, 1
-    while high < most and fits(high):
-        low, high = high, min(2 * high, most)
-    if high == most and fits(most):
-        return most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 STEPS = 8
@@ -97,7 +92,60 @@ def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.floa
 
 def can_follow(model: ModelProfile, sizes: Mapping[str, int]) -> bool:
     """Check whether the memory of a step is known at these sizes."""
-    return model.order is not None and _used(model.order).issuperset(model.resized(sizes))
+    if model.order is None:
+        return _counted_by_sizes(model)
+    return _used(model.order).issuperset(model.resized(sizes))
+
+
+LEFT_OUT = 0.01
+"""Share of the parameters that an update may leave out, such as small biases that layouts do not split."""
+
+
+def _counted_by_sizes(model: ModelProfile) -> bool:
+    """Return whether the memory of a step is that of a layout: by the sizes of a transformer.
+
+    So it is of a training whose update is still that of the sizes: Adam, of all parameters.
+    """
+    shape, batch = model.transformer, model.batch
+    if shape is None or batch is None or model.order is not None or not model.trains_by_sizes:
+        return False
+
+    def counted() -> bool:
+        standing = standing_memory(resize_ops(model.ops, model.sizes, model.name))
+        try:
+            block_activation_byte(shape, batch, Layout())
+        except FomkitError:  # of a feed-forward width for which no rule is known
+            return False
+        every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
+        if standing is None or standing.state != STATE_TENSORS["adam"] * standing.parameter:
+            return False
+        return abs(standing.parameter - every) < LEFT_OUT * every
+
+    return cached(model.ops, None, f"by sizes {shape} {model.parameters_total}", counted)
+
+
+def held_by_sizes(model: ModelProfile, sizes: Mapping[str, int]) -> Held | None:
+    """Return the memory by role of a transformer's training step on one device, as a layout of data=1 counts it.
+
+    None where the order of the ops counts, or the ops are not those of the sizes.
+    """
+    if model.transformer is None or not _counted_by_sizes(model):
+        return None
+    shape = replace(model.transformer, seq=sizes.get("seq", model.transformer.seq))
+    return part_held(shape, Layout(), sizes[BATCH], 1, 1)
+
+
+def peak_byte(
+    model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
+) -> float | None:
+    """Return the most memory that a step has in use at once [byte]; None where it is unknown.
+
+    `model`: in the number formats of the step (`in_formats`); `workspace`: as of `step_memory`.
+    """
+    if (held := held_by_sizes(model, sizes)) is not None:
+        return sum(held.values())
+    use = step_memory(model, sizes, workspace)
+    return None if use is None else use.peak_byte
 
 
 def step_memory(
@@ -133,53 +181,115 @@ def _followed_step(
 
 def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: float) -> int | None:
     """Return the largest batch whose step fits; None where the order is unknown or fixed at its batch."""
-    if BATCH not in _used(model.order):
+    if BATCH not in _used(model.order) and not _counted_by_sizes(model):
         return None
-    workspace = _workspace(model, sizes)
+    workspace = None if model.order is None else _workspace(model, sizes)
 
     def fits(batch: int) -> bool:
-        use = step_memory(model, {**sizes, BATCH: batch}, workspace)
-        return use is not None and use.peak_byte <= capacity_byte
+        needed = peak_byte(model, {**sizes, BATCH: batch}, workspace)
+        return needed is not None and needed <= capacity_byte
 
     return largest_that_fits(fits)
+
+
+RESERVE = (1 / 80, 0.5 * BINARY["Gi"])
+"""Share of a device's capacity that its driver keeps, and bytes of a process besides its tensors."""
+RESERVE_ENDS = ((0.0, 0.25 * BINARY["Gi"]), (1 / 40, 1.5 * BINARY["Gi"]))
+RESERVE_SOURCE = (
+    "PyTorch's out-of-memory messages (docs/adr/0082): a driver keeps 1/80 of the capacity (0 to 1/40), the "
+    "context and libraries of a process 0.5 GiB (0.25 to 1.5)"
+)
+
+
+def reserve_of(machine: Machine) -> Fact | None:
+    """Return the memory of a device that a program holds besides the tensors that are counted [byte].
+
+    The machine's own, else a default for any device; None where its capacity is unknown.
+
+    >>> import fomkit
+    >>> round(reserve_of(fomkit.machine("h100-sxm")).value / 2**20)
+    1536
+    """
+    capacity = machine.device.capacity_byte
+    if capacity is None or machine.reserve_byte is not None:
+        return None if capacity is None else machine.reserve_byte
+    value, low, high = (share * capacity.value + byte for share, byte in (RESERVE, *RESERVE_ENDS))
+    return Fact(value, low, high, "assumed", RESERVE_SOURCE)
+
+
+def room_byte(machine: Machine) -> float | None:
+    """Return the memory of a device without the reserve [byte]; None where its capacity is unknown."""
+    capacity, reserve = machine.device.capacity_byte, reserve_of(machine)
+    return None if capacity is None or reserve is None else max(capacity.value - reserve.value, 0.0)
 
 
 @dataclass(frozen=True)
 class Fit:
     """Whether a step fits in a device's memory.
 
-    `fits`: None where unknown: no capacity is stated, or only a part of the step's memory is known.
+    `fits`: false only where it cannot fit, even without the reserve; None where unknown: no capacity is stated, or
+      only a part of the step's memory is known.
     `message`: what does not fit, in words; "" otherwise.
+    `warning`: that it fits only without the reserve; "" otherwise.
     """
 
     fits: bool | None = None
     message: str = ""
+    warning: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Message and warning, where there is one."""
+        return tuple(text for text in (self.message, self.warning) if text)
 
 
 UNKNOWN_FIT = Fit()
 NO_FIT = "does not fit"
 """Prefix of the message that a step fits in no device."""
+TIGHT = "fits only without the reserve"
+"""Prefix of the warning that a step leaves too little memory for the framework and its libraries."""
 IN_MEMORY = " (fomkit memory)"
 """Suffix of a message that refers to the verb for details."""
 
 
-def too_much(machine: Machine, needed_byte: float, of: str = "a step") -> str:
-    """Return a message if `needed_byte` exceeds a device's memory; "" if not, or its capacity is unknown."""
-    capacity = machine.device.capacity_byte
-    if capacity is None or needed_byte <= capacity.value:
-        return ""
-    has, wants = (memory_text(byte) for byte in (capacity.value, needed_byte))
-    return f"{NO_FIT}: {machine.name} has {has} of memory per device, {of} would need {wants}"
+def fit_in(
+    machine: Machine, needed_byte: float | None, of: str = "a step", *, whole: bool = True, see: str = ""
+) -> Fit:
+    """Check whether a step, or a device's part of it, fits in a device's memory, and beside the reserve.
+
+    `needed_byte`: None where it is unknown; `whole`: false for a part of the memory, which can only show that the
+    step does not fit; `see`: suffix of the notes.
+    """
+    capacity, reserve, room = machine.device.capacity_byte, reserve_of(machine), room_byte(machine)
+    if capacity is None or reserve is None or room is None or needed_byte is None:
+        return UNKNOWN_FIT
+    has, needs = memory_text(capacity.value), memory_text(needed_byte)
+    if needed_byte > capacity.value:
+        what = f"{machine.name} has {has} of memory per device, {of} would need {needs}"
+        return Fit(False, f"{NO_FIT}: {what}{see}")
+    fits = True if whole else None
+    if needed_byte <= room:
+        return Fit(fits)
+    takes = f"of which the framework and its libraries take about {reserve_text(reserve)}"
+    return Fit(fits, "", f"{TIGHT}: {of} needs {needs} of the {has} per device of {machine.name}, {takes}{see}")
+
+
+def reserve_text(reserve: Fact) -> str:
+    """Write a reserve with its interval, if it has one."""
+    value, low, high = map(memory_text, (reserve.value, reserve.low, reserve.high))
+    return f"{value} ({low} to {high})" if reserve.low < reserve.high else value
 
 
 def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
     """Return a model whose order is that of a step in these formats: as autocast keeps tensors, packed weights.
 
-    None where it has no order, or no rule says what a step in these formats keeps: low copies of activations, what
-    was traced in 16 bits in 32, and trainings in Keras, whose norms keep wide copies by other rules.
+    Without an order: the model itself, if its memory is counted by the sizes of a transformer in these formats.
+    None where no rule says what a step in these formats keeps: low copies of activations, what was traced in 16
+    bits in 32, and trainings in Keras, whose norms keep wide copies by other rules.
     """
     if model.order is None:
-        return None
+        as_traced = formats.name in DEFAULTS and computes_in_16(model.ops)
+        return model if (as_traced or formats.name in BY_SIZES) and _counted_by_sizes(model) else None
     ops = resize_ops(model.ops, sizes, model.name)
     in_16, framework = computes_in_16(ops), model.traced_with.get("framework")
     if formats.stream == "fp32" and in_16:
@@ -239,17 +349,13 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
     followed = in_formats(model, sizes, formats) if can_follow(model, sizes) else None
-    use = None if followed is None else step_memory(followed, sizes)
-    if use is not None:
-        needed = use.peak_byte
-    else:
-        ops = resize_ops(model.ops, sizes, model.name)
+    needed, of = None if followed is None else peak_byte(followed, sizes), "a step"
+    whole = needed is not None
+    if needed is None:
+        ops, of = resize_ops(model.ops, sizes, model.name), "parameters, gradients and the optimizer's state alone"
         standing = standing_memory(ops, model.parameters_total)
         needed = (0.0 if standing is None else standing.byte) - stored_byte(ops, formats)
-    subject = "a step" if use is not None else "parameters, gradients and the optimizer's state alone"
-    if message := too_much(machine, needed, subject):
-        return Fit(False, f"{message}{IN_MEMORY}")
-    return UNKNOWN_FIT if use is None else Fit(True)
+    return fit_in(machine, needed, of, whole=whole, see=IN_MEMORY)
 
 
 NO_BATCH = "no batch fits"
@@ -257,16 +363,17 @@ NO_BATCH = "no batch fits"
 
 def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> str:
     """Name the batch that fits where a step in some formats does not fit a device's memory; "" where unknown."""
-    capacity = machine.device.capacity_byte
-    if capacity is None:
+    capacity, room = machine.device.capacity_byte, room_byte(machine)
+    if capacity is None or room is None:
         return ""
+    held = in_formats(model, sizes, formats)
+    largest = None if held is None else largest_batch(held, sizes, room)
+    if held is not None and largest is not None:
+        most = largest or largest_batch(held, sizes, capacity.value)
+        return NO_BATCH if not most else f"a batch of {most:,} {'fits' if largest else TIGHT}"
     ops = resize_ops(model.ops, sizes, model.name)
     standing = standing_memory(ops, model.parameters_total)
-    if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value:
-        return NO_BATCH
-    held = in_formats(model, sizes, formats)
-    largest = None if held is None else largest_batch(held, sizes, capacity.value)
-    return "" if largest is None else f"a batch of {largest:,} fits" if largest else NO_BATCH
+    return NO_BATCH if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value else ""
 
 
 NAME = "fresh pages"

@@ -267,7 +267,7 @@ class ReplicaStep:
 
     def _notes(self, one: Estimate) -> tuple[str, ...]:
         """Return the notes on one device, without that on memory where a device holds less than alone."""
-        return tuple(note for note in one.deviations if not (self._holds_less and note == one.fit.message))
+        return tuple(note for note in one.deviations if not (self._holds_less and note in one.fit.notes))
 
     @property
     def _holds_less(self) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isnan, nan, sqrt
@@ -22,7 +22,8 @@ from fomkit.parallel.step import ParallelStep, check_layout, describe_layout
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content
 from fomkit.plan.inference import InferenceStep
-from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, too_much
+from fomkit.plan.memory import BY_SIZES, LOW_BY_SIZES
+from fomkit.plan.memory_of import fit_in, room_byte
 from fomkit.plan.options import Options, check_nodes, choose_sizes
 from fomkit.plan.replica_step import ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
@@ -32,8 +33,6 @@ Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
 """Loss, as a share of the step, up to which it does not count as a limit."""
-_LOW = ("fp8", "fp8_block", "mxfp8", "nvfp4")
-_FORMATS: Mapping[str | None, str] = {None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(_LOW, "bf16")}
 
 
 Stepper = ReplicaStep | TransformerStep | InferenceStep
@@ -62,14 +61,6 @@ def _wall_s(step: ParallelStep, end: str) -> float:
     return step.wall_s.value - step.exposed_s.value + exposed_s
 
 
-def step_fit(machine: Machine, needed_byte: float | None) -> Fit:
-    """Check whether a device's part of a step fits in its memory."""
-    if machine.device.capacity_byte is None or needed_byte is None:
-        return UNKNOWN_FIT
-    message = too_much(machine, needed_byte)
-    return Fit(not message, message)
-
-
 @dataclass(frozen=True)
 class Point:
     """The step on one number of nodes, and the reference step."""
@@ -96,7 +87,7 @@ class Point:
     @property
     def fits(self) -> bool | None:
         """Whether it fits in a device's memory; None where unknown."""
-        return step_fit(self.machine, self.step.memory_byte).fits
+        return fit_in(self.machine, self.step.memory_byte).fits
 
     @property
     def losses(self) -> dict[str, float]:
@@ -151,18 +142,18 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
         return ReplicaStep(model, machine, layout, network, options)
     if layout.sync_norm:
         raise FomkitError(model.name, "has no batch norm. Leave sync_norm out.")
-    if options.precision not in _FORMATS:
+    if options.precision not in BY_SIZES:
         raise FomkitError(
-            model.name, f"precision {options.precision} is not modelled for it. Use bf16, {', '.join(_LOW)}, or "
-            "mixed for fp16.",
+            model.name, f"precision {options.precision} is not modelled for it. Use bf16, "
+            f"{', '.join(LOW_BY_SIZES)}, or mixed for fp16.",
         )  # fmt: skip
-    low = options.precision if options.precision in _LOW else ""
+    low = options.precision if options.precision in LOW_BY_SIZES else ""
     if low:
         choose_formats(low, "", machine)  # raises where the machine has no such arithmetic
     sizes = choose_sizes(model, options.sizes)
     if (seq := sizes.get("seq", model.transformer.seq)) != model.transformer.seq:
         model = replace(model, transformer=replace(model.transformer, seq=seq))
-    return TransformerStep(model, machine, layout, network, _FORMATS[options.precision], low)
+    return TransformerStep(model, machine, layout, network, BY_SIZES[options.precision], low)
 
 
 MOST_DEVICES = 4096
@@ -202,11 +193,11 @@ def _held_byte(model: ModelProfile, machine: Machine, layout: Layout, devices: i
 def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> str:
     """Describe the layout on the fewest devices that hold a transformer's step, with the options to select it.
 
-    `options`: with the batch of the whole step. Returns "" where it is unknown: the model is not priced by its
-    sizes, or the machine states no capacity.
+    It leaves the reserve of each device. `options`: with the batch of the whole step. Returns "" where it is
+    unknown: the model is not priced by its sizes, or the machine states no capacity.
     """
-    capacity, node = machine.device.capacity_byte, machine.node_devices or _NODE
-    if model.transformer is None or capacity is None:
+    room, node = room_byte(machine), machine.node_devices or _NODE
+    if model.transformer is None or room is None:
         return ""
     for devices in (1 << power for power in range(1, MOST_DEVICES.bit_length())):
         if devices > node and devices % node:
@@ -216,7 +207,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
             held = _held_byte(model, replace(machine, node_devices=node), layout, devices, options)
             if isnan(held):
                 return ""
-            if held <= capacity.value:
+            if held <= room:
                 nodes, each = max(devices // node, 1), min(devices, node)
                 spread = f"--nodes {nodes}" + (f" --node-devices {each}" if each != machine.node_devices else "")
                 words = {name: value for name, value in vars(layout).items() if value != getattr(Layout(), name)}
@@ -226,7 +217,7 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
                     f"{memory_text(held)} on each ({spread}{f' --layout {asked}' if asked else ''})"
                 )
     groups = "" if model.trains_by_sizes else " with tensor groups inside a node"
-    return f"no layout of up to {MOST_DEVICES:,} devices{groups} does"
+    return f"no layout of up to {MOST_DEVICES:,} devices{groups} does beside the reserve"
 
 
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:

@@ -30,7 +30,7 @@ from fomkit.parallel.step import (
 from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
-from fomkit.plan.memory import Held, activation_byte, split_standing
+from fomkit.plan.memory import Held, part_held
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_beside
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
@@ -38,7 +38,6 @@ from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
 
-NO_PASSES = Pass(0.0, 0.0)
 PLANS = 8
 """Number of plans of transformers that are cached for the machines of a timing table."""
 EXCLUDES = ("input",)
@@ -127,59 +126,27 @@ class TransformerStep:
     @cached_property
     def _block_pieces(self) -> list[tuple[float, float]]:
         """Per kind of block: its parameters on a device outside shared experts, and those in shared experts."""
-        layout, found = self.layout, list[tuple[float, float]]()
-        for _, of in self.shape.kinds:
-            shared, whole = of.shared_parameters(layout.expert), of.whole_parameters
-            rest = of.block_parameters(layout.expert) - shared - whole
-            found.append((rest / layout.tensor + whole, shared / layout.expert_tensor))
-        return found
+        return step.block_parameters(self.shape, self.layout)
 
     @cached_property
-    def _stage_parameters(self) -> list[tuple[float, float]]:
-        """Per stage that differs: the parameters of its device outside shared experts, and those in them.
-
-        Of several stages the first has the words; the last the output's table, or a copy of the words.
-        """
-        layout, shape = self.layout, self.shape
-        table = shape.vocabulary * shape.hidden if layout.pipeline > 1 else 0
-        words = (shape.embedding_parameters - table * (not shape.tied)) / layout.tensor
-        found = list[tuple[float, float]]()
-        for one in stages_of(shape, layout):
-            rest, of_experts = (sum(map(mul, one.blocks, each)) for each in zip(*self._block_pieces, strict=True))
-            found.append((rest + words * one.first + table / layout.tensor * one.last, of_experts))
-        return found
-
-    @cached_property
-    def _fullest(self) -> tuple[Blocks, float]:
-        """The blocks of the device with most parameters, and its parameters of words.
-
-        Of several stages the first has the words; an output layer with a table of its own is on the last.
-        """
-        layout, shape = self.layout, self.shape
-        apart = 0 if layout.pipeline == 1 or shape.tied else shape.vocabulary * shape.hidden
-        words = (shape.embedding_parameters - apart) / layout.tensor
-        held = [(one.blocks, words * one.first) for one in stages_of(shape, layout)]
-        each = [rest + of_experts for rest, of_experts in self._block_pieces]
-        return max(held, key=lambda one: one[1] + sum(map(mul, one[0], each)))
-
-    @cached_property
-    def _device_parameters(self) -> tuple[float, float]:
-        """The parameters of the device that has most, and how many of them are in shared experts."""
-        blocks, words = self._fullest
-        rest, of_experts = (sum(map(mul, blocks, each)) for each in zip(*self._block_pieces, strict=True))
-        return rest + of_experts + words, of_experts
+    def _fullest(self) -> tuple[Blocks, step.StageParameters]:
+        """The blocks of the device with most parameters, and its parameters; of equal ones the first stage's."""
+        blocks = [one.blocks for one in stages_of(self.shape, self.layout)]
+        held = step.stage_parameters(self.shape, self.layout)
+        return max(zip(blocks, held, strict=True), key=lambda one: one[1].rest + one[1].experts)
 
     def gradient_byte(self) -> float:
         """Return the bytes of gradients that a device exchanges with its replicas."""
-        return self.layout.gradient_byte * self._device_parameters[0]
+        held = self._fullest[1]
+        return self.layout.gradient_byte * (held.rest + held.experts)
 
     def _update(self, replicas: int) -> Timed:
         layout = self.layout
-        held, shared = self._device_parameters
+        blocks, held = self._fullest
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
-        numel = (held - shared) / of_rest + shared / of_experts
+        numel = held.rest / of_rest + held.experts / of_experts
         each = [tensors_of(of, layout.expert) for _, of in self.shape.kinds]
-        tensors = float(sum(map(mul, each, self._fullest[0]))) + 4
+        tensors = float(sum(map(mul, each, blocks))) + 4
         return self.plan.update(numel, tensors, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
@@ -192,10 +159,10 @@ class TransformerStep:
     ) -> tuple[Group, list[traffic.Bucket], tuple[float, float], float]:
         """Return the group of replicas, buckets, passes that hide them, and bytes gathered over bytes added."""
         each = self.layout.gradient_byte
-        blocks, of_words = self._fullest
-        words = each * of_words
+        blocks, held = self._fullest
         group, apart = self._replica_groups(replicas)
-        pieces, ahead, ready = list[traffic.Bucket](), 0.0, 0.0
+        # The gradients of an output layer are the first, those of the words the last.
+        pieces, ahead, ready = [traffic.Bucket(each * held.table, 0.0)] if held.table else [], 0.0, 0.0
         for many, (forward, backward), (rest, of_experts) in reversed(
             list(zip(blocks, passes, self._block_pieces, strict=True))
         ):
@@ -204,10 +171,10 @@ class TransformerStep:
                 pieces.append(traffic.Bucket(each * rest, done))
                 pieces += [traffic.Bucket(each * of_experts, done, apart)] if of_experts else []
             ahead, ready = ahead + forward * many, ready + backward * many
-        pieces += [traffic.Bucket(words, ready)] if words else []
+        pieces += [traffic.Bucket(each * held.words, ready)] if held.words else []
         return group, pieces, (ahead, ready), SHORT_BYTE / each
 
-    def _shards(self, replicas: int, passes: Sequence[Pass] = ()) -> list[traffic.Sharding]:
+    def _shards(self, replicas: int, passes: Sequence[Pass]) -> list[traffic.Sharding]:
         """Return the units that replicas shard, and the passes of a block that hide their communication.
 
         One of each kind of block, as if the model had blocks of this kind only.
@@ -215,8 +182,7 @@ class TransformerStep:
         group, apart = self._replica_groups(replicas)
         ends = self.shape.embedding_parameters + 2 * self.shape.hidden
         root, found = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),)), []
-        each = passes or [NO_PASSES] * len(self._block_pieces)
-        for (rest, of_experts), hiding in zip(self._block_pieces, each, strict=True):
+        for (rest, of_experts), hiding in zip(self._block_pieces, passes, strict=True):
             experts = [traffic.Piece(of_experts, apart)] if of_experts else []
             unit, byte = traffic.Unit((traffic.Piece(rest, group), *experts)), self.layout.gradient_byte
             found.append(traffic.Sharding(unit, root, self.shape.blocks, SHORT_BYTE, byte, *hiding))
@@ -304,7 +270,7 @@ class TransformerStep:
             replicas_s=sent.exposed_s,
             wall_s=wall,
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
-            memory_byte=sum(self._held(micro, count, sharing).values()),
+            memory_byte=sum(part_held(self.shape, layout, micro, count, sharing).values()),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if beside.input_s is None else (),
             precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(busiest)),
@@ -351,21 +317,9 @@ class TransformerStep:
     def held(self, devices: int, samples: int) -> Held:
         """Return a device's memory by role in a step of `samples` samples on `devices` devices; no op is timed."""
         replicas = self.layout.replicas(devices)
-        return self._held(*self._schedule(samples, replicas), replicas * self.layout.context)
-
-    def _held(self, samples: float, count: int, replicas: int) -> Held:
-        """Return the memory of a device of the stage that needs most."""
-        layout, copies = self.layout, self.layout.model_devices
-        gathered = dict[str, float]()
-        if layout.zero > 1 and replicas > 1:
-            gathered["temporary"] = max(one.held_byte(layout, count) for one in self._shards(replicas))
-        activation, found = activation_byte(self.shape, samples, layout, count), list[Held]()
-        for (held, shared), kept in zip(self._stage_parameters, activation, strict=True):
-            rest = split_standing(held * copies, layout, replicas)
-            of_experts = split_standing(shared * copies, layout, replicas // layout.expert_replicas)
-            standing = {name: of + getattr(of_experts, name) for name, of in rest._asdict().items()}
-            found.append({**standing, **gathered, "activation": kept})
-        return max(found, key=lambda one: sum(one.values()))
+        return part_held(
+            self.shape, self.layout, *self._schedule(samples, replicas), replicas * self.layout.context
+        )
 
 
 def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:

@@ -88,6 +88,17 @@ class Ended(Record):
         return self
 
 
+class ReserveRecord(Ended):
+    """``reserve``: memory of a device that a program holds besides its tensors."""
+
+    value_at = "memory"
+    memory: SomeByte
+    source: str
+    low: SomeByte | None = None
+    high: SomeByte | None = None
+    basis: Basis = "measured"
+
+
 class IdleRecord(Ended):
     """``energy.idle``: power while nothing is computed."""
 

@@ -26,6 +26,7 @@ from fomkit.profiles.facts import (
     NumberFormat,
     OneWord,
     PriceRecord,
+    ReserveRecord,
     SomeByte,
     check_once,
     energy_content,
@@ -221,6 +222,7 @@ class MachineRecord(Record):
     node: NodeRecord | None = None
     system: SystemRecord | None = None
     host: LaunchRecord | None = None
+    reserve: ReserveRecord | None = None
     links: list[LinkRecord] = []
     overheads: list[OverheadRecord] = []
     energy: EnergyRecord | None = None
@@ -340,6 +342,7 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
         system_nodes=system.nodes if system else None,
         availability=system.availability if system else 1.0,
         host_op_s=fact_of(record.host, "per_op"),
+        reserve_byte=fact_of(record.reserve, "memory"),
         overheads=tuple(map(_overhead, record.overheads)),
         links=tuple(map(link_of, record.links)),
         notes=tuple(record.notes),
@@ -362,13 +365,10 @@ def _device_content(device: Device) -> dict[str, Any]:
         memory |= stated("bandwidth", device.byte_per_s, "byte_per_s")
     elif device.capacity_byte:
         memory |= {"basis": device.capacity_byte.basis, "source": device.capacity_byte.source}
-    fresh: dict[str, str] = {}
-    if device.fresh_byte_per_s and device.fresh_above_byte:
-        above = exact_quantity(device.fresh_above_byte, "byte")
-        fresh = {"above": above, **stated("fresh", device.fresh_byte_per_s, "byte_per_s")}
-    units: dict[str, Any] = {}
-    if device.units and device.cache_byte:
-        units = {"count": int(device.units.value), **stated("cache", device.cache_byte, "byte")}
+    above, fresh = device.fresh_above_byte, stated("fresh", device.fresh_byte_per_s, "byte_per_s")
+    fresh = {"above": exact_quantity(above, "byte"), **fresh} if fresh and above else {}
+    cache = stated("cache", device.cache_byte, "byte")
+    units = {"count": int(device.units.value), **cache} if device.units and cache else {}
     peaks = [
         {**known({name: getattr(peak, name) for name in ("dtype", "engine", "accumulate_dtype")}),
          **stated("rate", peak.rate, "flop_per_s")}
@@ -429,7 +429,8 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
     facts = {
         "node": known({"devices": machine.node_devices}),
         "system": None if machine.system_nodes is None else system,
-        "host": None if machine.host_op_s is None else stated("per_op", machine.host_op_s, "time_s"),
+        "host": stated("per_op", machine.host_op_s, "time_s"),
+        "reserve": stated("memory", machine.reserve_byte, "byte"),
         "links": [_link_content(link) for link in machine.links],
         "overheads": [_overhead_content(overhead) for overhead in machine.overheads],
         "energy": None if machine.energy is None else energy_content(machine.energy),

@@ -149,7 +149,7 @@ def _what_fits(estimated: Estimate) -> str:
     options = options_of(sizes.get("batch"), sizes=others, precision=narrow)
     found = smallest_layout(model, estimated.machine, options)
     batch = ""
-    if estimated.job is None and not (found and model.trains_by_sizes):
+    if estimated.job is None:
         batch = batch_that_fits(model, estimated.machine, sizes, estimated.formats)
     return "".join(f"; {one}" for one in (found, batch) if one and not (found and one == NO_BATCH))
 

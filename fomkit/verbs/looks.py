@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Link, Machine
+from fomkit.core.machine import Fact, Link, Machine
 from fomkit.core.model import ModelProfile, by_network
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import write_whole
@@ -87,13 +87,14 @@ def memory(
     model: str | Path | ModelProfile, machine: str | Path | Machine | None = None, *, batch: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     nodes: int | Literal["fill"] | None = None, layout: str | Path | Sequence[str] = "",
-    links: Sequence[str | Link] = (), node_devices: int | None = None,
+    links: Sequence[str | Link] = (), node_devices: int | None = None, reserve: str | None = None,
 ) -> Answer:  # fmt: skip
     """Compute the memory that one step needs (parameters, gradients, optimizer state, activations) at each moment.
 
-    The peak is also listed by module. With --target the largest batch that fits the device's memory is computed
-    too. Where the profile lacks the order of the ops, only the memory that is allocated all the time is known, and
-    a message says so. With --nodes or --layout it is the memory of a device of the job, by what it is for.
+    The peak is also listed by module. With --target also the largest batch that fits beside a reserve for the
+    framework. A training from a config.json is counted by its sizes; without these, and without the order of its
+    ops, only what is allocated all the time is known. With --nodes or --layout it is the memory of a device of the
+    job, by what it is for.
 
     Parameters
     ----------
@@ -105,6 +106,8 @@ def memory(
         inference.
     nodes : int, optional
         The memory of a device in a run on this many whole nodes, which share the batch.
+    reserve : str, optional
+        What the framework and its libraries take, such as 2GiB. Default: the machine's, else 0.5 GiB and 1/80.
     batch, sizes, layout, links, node_devices
         As of `fomkit.estimate`.
 
@@ -128,9 +131,9 @@ def memory(
     from fomkit.verbs.machine_view import memory_content, memory_of_job
 
     options = options_of(batch, sizes=sizes, precision=precision)
-    device = None if machine is None else as_machine(machine)
+    device = None if machine is None else _with_reserve(as_machine(machine), reserve)
     known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
-    stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
+    stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices, "reserve": reserve}
     if device is None and (given := [name for name, value in stated.items() if value]):
         raise FomkitError(given[-1], "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
     placed = None if device is None else spread.place(known, spread.on(device), options)
@@ -140,6 +143,13 @@ def memory(
     content = memory_of_job(placed, options)
     rows = [{"role": role, "byte": byte} for role, byte in content["totals"].items()]
     return Answer(content, rows, format_memory)
+
+
+def _with_reserve(machine: Machine, reserve: str | None) -> Machine:
+    if reserve is None:
+        return machine
+    byte = parse_quantity(reserve, "byte", f"reserve {reserve}", "the reserve")
+    return replace(machine, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))
 
 
 _OF_GROUPS = ("by", "top", "measure", "depth", "timeline")

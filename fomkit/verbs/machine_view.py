@@ -20,8 +20,16 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
 from fomkit.plan.job import Placed
-from fomkit.plan.memory import BLOCK_BYTE, WORKSPACE, Use, standing_memory
-from fomkit.plan.memory_of import in_formats, largest_batch, step_memory
+from fomkit.plan.memory import BLOCK_BYTE, WORKSPACE, Held, Use, standing_memory
+from fomkit.plan.memory_of import (
+    fit_in,
+    held_by_sizes,
+    in_formats,
+    largest_batch,
+    reserve_of,
+    room_byte,
+    step_memory,
+)
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
 from fomkit.prediction.exact import row_major
@@ -58,6 +66,7 @@ Charged = TypedDict("Charged", {"name": str, "per": str, "time_s": Stated | None
 Facts = TypedDict("Facts", {
     "peaks": list[Peak], "byte_per_s": Stated | None, "capacity_byte": Stated | None, "launch_s": Stated | None,
     "fresh_byte_per_s": Stated | None, "fresh_above_byte": float | None, "host_byte_per_s": Stated | None,
+    "reserve_byte": Stated | None,
     "node_devices": int | None, "system_nodes": int | None, "availability": float, "links": list[LinkFacts],
     "overheads": list[Charged], "energy": EnergyStated | None, "price": Priced | None,
 })  # fmt: skip
@@ -178,6 +187,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     machine = without_implausible(machine)
     facts = as_content(
         Facts, machine.device, machine, peaks=_peak_facts(machine), energy=_energy(machine.energy),
+        reserve_byte=reserve_of(machine),
         price=None if machine.price is None else price_content(machine.price),
     )  # fmt: skip
     return as_content(
@@ -205,14 +215,19 @@ AS_AUTOCAST = (
 OF_FORMATS = (*ASSUMED[:-1], AS_AUTOCAST)
 """What is assumed where the memory is derived from the trace in other formats."""
 AT_ONCE = "each variable is updated, and its gradient freed, as soon as the gradient is computed, as in graphs"
-EXCLUDED = ("the framework's context and libraries on the device", "gaps between pieces (fragmentation)")
+GAPS = "gaps between pieces (fragmentation)"
+EXCLUDED = ("the framework's context and libraries on the device", GAPS)
 
 GATHERED = "layers that zero gathers, and gradients that it has not scattered yet"
 NO_ORDER = (
     "the profile has no order of its ops, and no sizes by which layouts are priced. Profile its code with 'fomkit "
     "profile FILE.py'."
 )
-BY_SIZES = "with --layout, for example microbatch=1, activations are counted by the transformer's sizes"
+OTHER_PRECISION = "is counted by its sizes in bf16, mixed, fp8, mxfp8 and nvfp4 only"
+BY_SIZES = (
+    "memory is counted by the transformer's sizes, as with --layout data=1: 2 bytes of each parameter, 4 of its "
+    "gradient, 12 of Adam's state, and the activations of the whole batch"
+)
 
 
 def _memory_assumed(use: Use, assumed: Sequence[str]) -> list[str]:
@@ -242,8 +257,9 @@ Layers = TypedDict("Layers", {
     "feature_maps_in_place_byte": float, "copies_byte": float, "with_copies_byte": float, "im2col_byte": float,
     "largest_im2col_byte": float,
 })  # fmt: skip
-Room = TypedDict("Room", {"name": str, "capacity_byte": float, "source": str | None, "fits": bool | None,
-                          "share": float | None, "largest_batch": int | None, "smallest_layout": str,
+Room = TypedDict("Room", {"name": str, "capacity_byte": float, "source": str | None, "reserve_byte": Stated,
+                          "fits": bool | None, "tight": bool | None, "share": float | None,
+                          "largest_batch": int | None, "smallest_layout": str,
                           "largest_microbatch": int | None})  # fmt: skip
 Memory = TypedDict("Memory", {
     "schema": str, "fomkit": str, "name": str, "title": str, "mode": str | None, "sizes": dict[str, int],
@@ -296,6 +312,11 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
     return as_content(Followed, totals=standing._asdict(), peak=None, passes={}, modules=[], live=[])
 
 
+def _by_sizes(held: Held) -> Followed:
+    totals = {role: held[role] for role in ROLES if role in held}
+    return as_content(Followed, totals=totals, peak=None, passes={}, modules=[], live=[])
+
+
 def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
     """Return the memory that the layers of one sample fill, freed or not, as in tables of classic networks."""
     census = census_content(model, sizes)
@@ -309,15 +330,15 @@ def _room_content(
     largest_batch: int | None = None, largest_microbatch: int | None = None,
 ) -> Room:  # fmt: skip
     """Say whether a step fits a device, and the largest batch, or microbatch of a job, that does."""
-    fact = machine.device.capacity_byte
-    if fact is None:
+    fact, reserve = machine.device.capacity_byte, reserve_of(machine)
+    if fact is None or reserve is None:
         raise FomkitError(machine.name, "states no capacity. Add device.memory.capacity to its profile.")
-    # A lower bound can only show that a step does not fit.
-    fits = False if needed > fact.value else True if whole else None
+    fit = fit_in(machine, needed, whole=whole)
     return as_content(
-        Room, machine, fact, capacity_byte=fact.value, largest_batch=largest_batch,
-        largest_microbatch=largest_microbatch, fits=fits, share=needed / fact.value if whole else None,
-        smallest_layout=smallest_layout(model, machine, options) if fits is False else "",
+        Room, machine, fact, capacity_byte=fact.value, largest_batch=largest_batch, reserve_byte=reserve,
+        largest_microbatch=largest_microbatch, fits=fit.fits, share=needed / fact.value if whole else None,
+        tight=bool(fit.warning) if whole or fit.warning else None,
+        smallest_layout=smallest_layout(model, machine, options) if fit.notes else "",
     )  # fmt: skip
 
 
@@ -328,32 +349,38 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     batch and other sizes; `machine`: device that it should fit. Returns a dict: ``fomkit/memory/1``.
     """
     sizes = choose_sizes(model, options.wanted_sizes)
-    assumed: Sequence[str] = ASSUMED
-    if options.precision is not None:
-        assumed = assumed_of(model, sizes, formats_named(options.precision))
-        followed = in_formats(model, sizes, formats_named(options.precision))
-        if followed is None:
-            traced = "was traced in other formats, from which no rule derives what such a step keeps"
-            what = "has no order of its ops" if model.order is None else traced
-            why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
-            raise FomkitError(model.name, why)
-        model = followed
+    formats = Formats("") if options.precision is None else formats_named(options.precision)
+    followed = in_formats(model, sizes, formats)
+    if followed is None and options.precision is not None:
+        traced = "was traced in other formats, from which no rule derives what such a step keeps"
+        what = (
+            OTHER_PRECISION
+            if model.trains_by_sizes
+            else "has no order of its ops"
+            if model.order is None
+            else traced
+        )
+        why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
+        raise FomkitError(model.name, why)
+    assumed = assumed_of(model, sizes, formats)
+    model = followed or model
     use = step_memory(model, sizes)
-    found, whole = _standing(model, sizes) if use is None else _followed(use), use is not None
-    needed = sum(byte or 0.0 for byte in found["totals"].values()) if use is None else use.peak_byte
+    held = None if followed is None else held_by_sizes(model, sizes)
+    found = _followed(use) if use is not None else _standing(model, sizes) if held is None else _by_sizes(held)
+    needed = use.peak_byte if use is not None else sum(byte or 0.0 for byte in found["totals"].values())
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
-    by_sizes = [BY_SIZES] * (use is None and model.trains_by_sizes)
-    room = None
+    room, whole = None, use is not None or held is not None
     if machine is not None:
-        fact = machine.device.capacity_byte
-        most = None if fact is None else largest_batch(model, sizes, fact.value)
+        left = room_byte(machine) if whole else None
+        most = None if left is None else largest_batch(model, sizes, left)
         room = _room_content(model, machine, options, needed, whole=whole, largest_batch=most)
+    excludes = [GAPS] if room is not None else EXCLUDED
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
         layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
-        assumed=_memory_assumed(use, assumed) if use is not None else [],
-        deviations=[*model.caveats, *by_sizes],
-        excludes=EXCLUDED if use is not None else ["activations and everything else that needs the order"],
+        assumed=_memory_assumed(use, assumed) if use is not None else [BY_SIZES] * (held is not None),
+        deviations=model.caveats,
+        excludes=excludes if whole else ["activations and everything else that needs the order"],
         part=None,
     )  # fmt: skip
 
@@ -362,11 +389,11 @@ def bounds_of_part(placed: Placed, options: Options) -> tuple[tuple[str, ...], t
     """Return what is assumed of the memory of a device of a job, and what is not counted."""
     model = placed.model
     if model.order is None or model.trains_by_sizes:
-        return (), EXCLUDED
+        return (), (GAPS,)
     framework = model.traced_with.get("framework", "")
     formats = choose_formats(options.precision, framework, placed.machine, model.ops)
     sizes = choose_sizes(model, {**placed.wanted, BATCH: placed.schedule[0]})
-    return assumed_of(model, sizes, formats), (*EXCLUDED, *[GATHERED] * (placed.layout.zero > 1))
+    return assumed_of(model, sizes, formats), (GAPS, *[GATHERED] * (placed.layout.zero > 1))
 
 
 def memory_of_job(placed: Placed, options: Options) -> Memory:

@@ -24,10 +24,10 @@ def _needed_byte(model: ModelProfile) -> float:
     """Return the memory [byte] that a step needs; a lower bound where the order of the ops is unknown."""
     from fomkit.ops.resize import resize_ops
     from fomkit.plan.memory import standing_memory
-    from fomkit.plan.memory_of import can_follow, step_memory
+    from fomkit.plan.memory_of import can_follow, peak_byte
 
-    if can_follow(model, model.sizes) and (use := step_memory(model, model.sizes)) is not None:
-        return use.peak_byte
+    if can_follow(model, model.sizes) and (peak := peak_byte(model, model.sizes)) is not None:
+        return peak
     standing = standing_memory(resize_ops(model.ops, model.sizes, model.name), model.parameters_total)
     return 0.0 if standing is None else standing.byte
 
@@ -39,12 +39,12 @@ def _estimate_next(model: ModelProfile) -> str:
     a layout over several devices is the user's choice.
     """
     from fomkit.ops.kinds import PRODUCT_KINDS
+    from fomkit.plan.memory_of import room_byte
     from fomkit.profiles.locate import profile_names
     from fomkit.profiles.machines import load_machine
 
     def memory_byte(machine: Machine) -> float:
-        fact = machine.device.capacity_byte
-        return fact.value if fact else 0.0
+        return room_byte(machine) or 0.0
 
     needed = _needed_byte(model)
     wanted = {*model.ops["dtype"][model.ops["kind"].isin(PRODUCT_KINDS)].astype(str)}

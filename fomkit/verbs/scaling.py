@@ -20,6 +20,7 @@ from fomkit.merit.one_off_costs import Once, Stack, parse_once, stack_content, t
 from fomkit.parallel.step import ParallelStep, describe_layout
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
+from fomkit.plan.memory_of import IN_MEMORY, fit_in
 from fomkit.plan.options import check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
@@ -33,7 +34,6 @@ from fomkit.plan.scaling import (
     ScalingSpec,
     bandwidth_content,
     scale,
-    step_fit,
     with_user_links,
 )
 from fomkit.prediction.links import BRIDGED, link_notes
@@ -121,7 +121,7 @@ def _point(
 
 def _reference_content(curve: Curve, machine: Machine) -> Reference:
     one = curve.reference
-    fits = step_fit(machine, one.memory_byte).fits
+    fits = fit_in(machine, one.memory_byte).fits
     return as_content(Reference, one, mode=curve.mode, batch=one.samples, step_s=one.wall_s, fits=fits)
 
 
@@ -153,6 +153,7 @@ def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]
     found += (
         [f"{scaling.machine.name} has {there:,} nodes: more have no units/day"] if (there or most) < most else []
     )
+    found += _tight(scaling)
     found += [ABOVE_ALL] * any(one.efficiency.value > 1 for curve in scaling.curves for one in curve.points)
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
@@ -172,6 +173,17 @@ def _scaling_conditions(scaling: Scaling) -> dict[str, Condition]:
     nodes = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
     job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
     return job.conditions(nodes) if nodes else {}
+
+
+def _tight(scaling: Scaling) -> list[str]:
+    """List for each curve the numbers of nodes at which a step leaves no room for the reserve."""
+    found = []
+    for curve in scaling.curves:
+        fits = [(one.nodes, fit_in(scaling.machine, one.step.memory_byte)) for one in curve.points]
+        if over := [(nodes, fit.warning) for nodes, fit in fits if fit.warning]:
+            nodes = ", ".join(f"{one:,}" for one, _ in over)
+            found.append(f"{curve.mode} scaling, nodes {nodes}: {over[0][1]}{IN_MEMORY}")
+    return found
 
 
 def _does_not_fit(scaling: Scaling) -> list[str]:

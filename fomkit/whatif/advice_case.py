@@ -19,8 +19,8 @@ from fomkit.core.units import MATRIX_KINDS
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate, with_step
-from fomkit.plan.memory import Use
-from fomkit.plan.memory_of import can_follow, in_formats, step_memory
+from fomkit.plan.memory import Held, Use
+from fomkit.plan.memory_of import can_follow, held_by_sizes, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time, starts_of, terms_beside
 from fomkit.prediction.estimates import as_rows
@@ -85,6 +85,19 @@ class Case:
         """The memory use of a step of `followed`; None where its order is unknown or fixed."""
         sizes = self.before.sizes
         return step_memory(self.followed, sizes) if can_follow(self.model, sizes) else None
+
+    @cached_property
+    def peak_byte(self) -> float | None:
+        """The most memory in use at once in a step of `followed` [byte]; None where it is unknown."""
+        if self.memory is not None:
+            return self.memory.peak_byte
+        return None if self.held is None else sum(self.held.values())
+
+    @cached_property
+    def held(self) -> Held | None:
+        """The memory by role of a transformer's step that is counted by its sizes; None of all others."""
+        known = in_formats(self.model, self.before.sizes, self.before.formats) is not None
+        return held_by_sizes(self.model, self.before.sizes) if known else None
 
     @property
     def fixed(self) -> ModelProfile:

@@ -11,7 +11,7 @@ from fomkit.core.units import format_quantity, memory_text
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.coverage import counts_by_kind
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.memory_of import largest_batch
+from fomkit.plan.memory_of import largest_batch, reserve_of, reserve_text, room_byte
 from fomkit.plan.options import change_machine
 from fomkit.plan.step import INPUT
 from fomkit.whatif.advice_case import Case, Finding, changed_rows, does_not_apply, saving
@@ -122,36 +122,35 @@ def unpriced_ops(case: Case) -> list[Finding]:
     ]
 
 
-ROOM = 0.9
-"""Largest share of the memory that a step should fill: the framework's context and libraries (0.5 to 1 GiB of 16
-GiB) and gaps between pieces are not in the predicted memory."""
-
-
 def memory_full(case: Case) -> list[Finding]:
-    """Check whether the step leaves room in the device's memory."""
-    capacity = case.machine.device.capacity_byte
-    if capacity is None:
+    """Check whether the step leaves the device's memory that the framework and its libraries need."""
+    capacity, reserve, room = case.machine.device.capacity_byte, reserve_of(case.machine), room_byte(case.machine)
+    if capacity is None or reserve is None or room is None:
         return does_not_apply("the machine states no memory capacity")
-    if case.memory is None:
+    if case.peak_byte is None:
         return does_not_apply("the profile has no op order, so the memory of the step is unknown")
-    share = case.memory.peak_byte / capacity.value
-    if share < ROOM:
+    share = case.peak_byte / capacity.value
+    if case.peak_byte <= room:
         return does_not_apply(f"the step fills {share:.0%} of the device's memory")
-    fits = "does not fit" if share > 1 else "leaves little room"
-    most = largest_batch(case.followed, case.before.sizes, ROOM * capacity.value)
-    room = f" The largest batch that leaves {1 - ROOM:.0%} free is {most:,}." if most else ""
+    fits = "does not fit" if share > 1 else "fits only without the reserve"
+    most = largest_batch(case.followed, case.before.sizes, room)
+    largest = f" The largest batch that leaves the reserve is {most:,}." if most else ""
     do = "Use a smaller batch and accumulate gradients over several, recompute activations in the backward pass " \
          "(torch.utils.checkpoint, about one forward pass more), or use a 16-bit format."  # fmt: skip
     if case.model.traced_with.get("mode") == "infer":
         do = "Use a smaller batch, store the weights in fewer bytes (--precision fp8 or int8), or split the " \
              "model over devices (fomkit memory --layout tensor=N)."  # fmt: skip
+    elif case.held is not None:
+        do = "Share it among more devices (--layout; fomkit memory names the smallest that fits), use a smaller " \
+             "batch, or recompute activations (--layout recompute=full)."  # fmt: skip
+    counted = "The memory was counted by the transformer's sizes" if case.held is not None else (
+        f"The memory was followed op by op in {case.of_formats}")  # fmt: skip
     return [
         Finding(
-            says=f"The step {fits}: {memory_text(case.memory.peak_byte)} at its peak, {share:.0%} of "
-            f"the device's memory, without the framework's own.{room}",
+            says=f"The step {fits}: {memory_text(case.peak_byte)} at its peak, {share:.0%} of the device's "
+            f"memory. The framework and its libraries take about {reserve_text(reserve)}.{largest}",
             do=do,
-            sure=f"The memory was followed op by op in {case.of_formats}; gaps between allocations are not "
-            "counted. Without enough memory the run fails.",
+            sure=f"{counted}; gaps between allocations are not counted. Without enough memory the run fails.",
             urgent=True,
             column="output_byte and freed_by of the order; device.memory.capacity",
         )
@@ -187,6 +186,8 @@ def _why_not(case: Case) -> str:
         return "the input pipeline is stated for this batch only"
     if capacity is None:
         return "the machine states no memory capacity"
+    if case.held is not None:
+        return ""
     if case.memory is None or model.order is None or BATCH not in sizes_used(model.order):
         return "the profile has no op order, so it is unknown which batch fits ('fomkit profile' records it)"
     return ""
@@ -194,23 +195,22 @@ def _why_not(case: Case) -> str:
 
 def larger_batch(case: Case) -> list[Finding]:
     """Estimate the saving for each sample of a larger batch that fits."""
-    why = _why_not(case)
-    capacity = case.machine.device.capacity_byte
-    if why or capacity is None:
+    why, room = _why_not(case), room_byte(case.machine)
+    if why or room is None:
         return does_not_apply(why)
-    most = largest_batch(case.followed, case.before.sizes, ROOM * capacity.value) or 0
+    most = largest_batch(case.followed, case.before.sizes, room) or 0
     batch = case.before.sizes[BATCH]
     samples = case.model.data.train_samples
     best = _fastest(case, min(most, samples) if samples is not None else most)
     if best is None:
         return does_not_apply(
-            f"twice the batch does not fit or has no time; the largest that leaves room is {most:,}"
+            f"twice the batch does not fit or has no time; the largest that leaves the reserve is {most:,}"
         )
     chosen = best.sizes[BATCH]
     trains = case.before.ops["pass_name"].ne("forward").any()
     return [
         Finding(
-            says=f"The device's memory has room for a larger batch: {most:,} leaves {1 - ROOM:.0%} of it free. "
+            says=f"The device's memory has room for a larger batch: {most:,} leaves the reserve. "
             f"The estimate is for batch {chosen:,} instead of {batch:,} and the same samples.",
             do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
             "which is assumed."

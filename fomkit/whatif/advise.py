@@ -180,6 +180,10 @@ def memory_carriers(case: Case) -> Carriers:
             "structures": _structures(case.memory.standing(peak)), "capacity_byte": room, "formats": formats,
         }  # fmt: skip
     sizes = case.before.sizes
+    if case.held is not None:
+        held = dict(sorted(case.held.items(), key=lambda item: -item[1]))
+        return {"known": "whole", "roles": held, "peak_byte": case.peak_byte, "structures": [],
+                "capacity_byte": room, "formats": formats}  # fmt: skip
     standing = standing_memory(resize_ops(case.model.ops, sizes, case.model.name), case.model.parameters_total)
     roles = {} if standing is None else {role: byte for role, byte in standing._asdict().items() if byte > 0}
     return {"known": "nothing" if standing is None else "standing", "roles": roles, "peak_byte": None,

@@ -20,9 +20,9 @@ from fomkit.parallel.step import ParallelStep, check_layout
 from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
+from fomkit.plan.memory_of import fit_in
 from fomkit.plan.options import LINKS, Options, change_machine, check_nodes, choose_sizes
 from fomkit.plan.replica_step import on_one_device
-from fomkit.plan.scaling import step_fit
 from fomkit.prediction.exchange import Network
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, Outcome, Point, Subject, Title
@@ -317,7 +317,7 @@ class OnNodes(Subject):
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "precision": step.precision,
                 "nodes": self.nodes, "samples_per_step": step.samples,
                 "layout": vars(self.layout), "excludes": sorted(excludes),
-                "does_not_fit": step_fit(job.machine, step.memory_byte).message,
+                "does_not_fit": fit_in(job.machine, step.memory_byte).message,
                 "notes": list(verdict_on(self._fitted)),
                 "conditions": job.conditions(self.nodes)}  # fmt: skip
 
@@ -373,7 +373,7 @@ class OnNodes(Subject):
     def unfit(self, point: Point) -> str:
         """Return a message if a device's memory does not hold its part of the step."""
         job, step, _ = self._step(point)
-        return step_fit(job.machine, step.memory_byte).message
+        return fit_in(job.machine, step.memory_byte).message
 
     def measurements(self) -> ToMeasure:
         """Rank a step on one device and the collectives by how much the step's interval would shrink."""

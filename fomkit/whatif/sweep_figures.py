@@ -20,7 +20,7 @@ from fomkit.core.units import DAY_S, UNITS, parse_money_rate
 from fomkit.files.csv import is_number
 from fomkit.merit.campaign import money, paid_units
 from fomkit.ops.precision import choose_formats
-from fomkit.plan.memory_of import in_formats, largest_batch, step_memory
+from fomkit.plan.memory_of import in_formats, largest_batch, peak_byte
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.whatif.sweep_axes import POWER, PRICE, Array, Axis, Given
 
@@ -67,10 +67,10 @@ def _followed_peaks(
     peaks, why = {}, ""
     for values, sizes in _combinations(axes):
         try:
-            use = step_memory(model, {**base, **sizes})
+            peak = peak_byte(model, {**base, **sizes})
         except FomkitError as error:
-            use, why = None, error.what
-        peaks[values] = math.nan if use is None else use.peak_byte
+            peak, why = None, error.what
+        peaks[values] = math.nan if peak is None else peak
     return peaks, why
 
 

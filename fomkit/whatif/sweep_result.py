@@ -22,17 +22,19 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, install_hint
 from fomkit.core.measurement import verdict_on
+from fomkit.core.units import by_key
 from fomkit.ops.precision import choose_formats
 from fomkit.plan.content import INTERVAL_MEANING, Condition, as_content, conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
+from fomkit.plan.memory_of import fit_in
 from fomkit.plan.options import NODES
 from fomkit.plan.run import left_out_note, left_out_share, steps_per_epoch
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import without_implausible
 from fomkit.whatif.sweep import Sweep
 from fomkit.whatif.sweep_axes import POWER, PRICE, Axis
-from fomkit.whatif.sweep_figures import FITS, Objective, lower_is_better, pareto_front
+from fomkit.whatif.sweep_figures import FITS, PEAK_BYTE, Objective, lower_is_better, pareto_front
 
 Blocks = Iterable[pd.DataFrame]
 
@@ -178,6 +180,13 @@ def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[st
                 yield f"a best point, with {batch:,} samples in a step: {note}"
 
 
+def _tight(sweep: Sweep, firsts: Iterable[tuple[Objective, pd.DataFrame]]) -> list[str]:
+    """Return a note on each best point that leaves no room for the device's reserve, with what it is best in."""
+    best = [(one.name, first[PEAK_BYTE].iloc[0]) for one, first in firsts if len(first) and PEAK_BYTE in first]
+    fits = by_key((fit_in(sweep.machine, peak).warning, name) for name, peak in best if peak > 0)
+    return [f"best {' and '.join(names)}: its step {warning}" for warning, names in fits.items() if warning]
+
+
 def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
     """Return the content of a sweep, ``fomkit/sweep/1``, once all its points are in the tally."""
     front = tally.sorted_front()
@@ -202,7 +211,7 @@ def sweep_content(sweep: Sweep, tally: Tally) -> SweepContent:
         best=[{"objective": one.name, "point": next(points_content(first), None)} for one, first in firsts],
         front={"size": len(front), "points": list(points_content(front.head(FRONT_LISTED)))},
         assumed=_sweep_assumed(sweep), conditions=_sweep_conditions(sweep),
-        notes=[*verdict_on(without_implausible(sweep.machine)), *left_out],
+        notes=[*verdict_on(without_implausible(sweep.machine)), *left_out, *_tight(sweep, firsts)],
     )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from fomkit.output.values import job_words
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.job import Placed
+from fomkit.plan.memory import Held
+from fomkit.plan.memory_of import fit_in, held_by_sizes, in_formats, reserve_of, reserve_text
 from fomkit.plan.op_tables import ROLE_WORDS, composition_table, memory_table, pareto_table
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_user_links
@@ -28,7 +30,7 @@ from fomkit.profiles.machines import load_machine
 from fomkit.validation.cells import Cell as Measured
 from fomkit.validation.cells import make_cells
 from fomkit.validation.verdicts import CellVerdict, cell_verdicts
-from fomkit.verbs.machine_view import EXCLUDED, assumed_of, bounds_of_part
+from fomkit.verbs.machine_view import BY_SIZES, GAPS, assumed_of, bounds_of_part
 from fomkit.verbs.report.words import ends, figure, frame_table, number, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.verbs.views import Plots
@@ -142,16 +144,24 @@ MEMORY_TITLE = "Memory over the step"
 
 
 def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
-    holds = estimate.machine.device.capacity_byte
-    peak = memory_text(peak_byte)
-    has = "" if holds is None else memory_text(holds.value)
-    if holds is None:
-        return f"At most {peak} at once. The memory of the device of {estimate.machine.name} is not stated."
-    message = "fits into" if peak_byte <= holds.value else "does not fit into"
-    return (
-        f"At most {peak} at once, which {message} the {has} of {estimate.machine.name} "
-        f"({peak_byte / holds.value:.0%}), before what is excluded below."
+    machine, peak = estimate.machine, memory_text(peak_byte)
+    holds, reserve = machine.device.capacity_byte, reserve_of(machine)
+    if holds is None or reserve is None:
+        return f"At most {peak} at once. The memory of the device of {machine.name} is not stated."
+    fit = fit_in(machine, peak_byte)
+    message = (
+        "fits only without the reserve into" if fit.warning else "fits into" if fit.fits else "does not fit into"
     )
+    return (
+        f"At most {peak} at once, which {message} the {memory_text(holds.value)} of {machine.name} "
+        f"({peak_byte / holds.value:.0%}). The reserve for the framework and its libraries is "
+        f"{reserve_text(reserve)}: {reserve.source}."
+    )
+
+
+def _by_role(held: Held) -> Table:
+    pieces = pd.DataFrame([{"for": ROLE_WORDS.get(role, role), "byte": byte} for role, byte in held.items()])
+    return frame_table("Memory of the fullest device", pieces, {"for": "", "byte": "memory"})
 
 
 def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> Section:
@@ -165,8 +175,7 @@ def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> S
     tables = [Table(f"One step, with {level_text(whole_s.level)} intervals", head, rows)]
     held = placed.stepper.held(placed.devices, placed.batch)
     if held is not None:
-        pieces = pd.DataFrame([{"for": ROLE_WORDS.get(role, role), "byte": byte} for role, byte in held.items()])
-        tables.append(frame_table("Memory of the fullest device", pieces, {"for": "", "byte": "memory"}))
+        tables.append(_by_role(held))
     says = (
         f"{job_words(job)}.",
         "The memory of a device is unknown." if held is None else _memory_verdict(estimate, sum(held.values())),
@@ -180,6 +189,13 @@ def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> S
 
 def memory(estimate: Estimate, key: str) -> Section:
     """Make the section about the memory in use from op to op, and whether the device holds it."""
+    followed = in_formats(estimate.model, estimate.sizes, estimate.formats)
+    held = None if followed is None else held_by_sizes(followed, estimate.sizes)
+    if held is not None:
+        says = (_memory_verdict(estimate, sum(held.values())),)
+        return Section(
+            f"{key}-memory", MEMORY_TITLE, says, (), (_by_role(held),), (Listing("Assumed", (BY_SIZES,)),)
+        )
     try:
         live = memory_table(estimate)
         chart = Plots(estimate).memory()
@@ -195,7 +211,7 @@ def memory(estimate: Estimate, key: str) -> Section:
         frame_table("Memory at the peak", at_peak, {"role": "", "byte": "memory"}),
     )  # fmt: skip
     assumed = assumed_of(estimate.model, estimate.sizes, estimate.formats)
-    lists = (Listing("Assumed", assumed), Listing("Not counted", EXCLUDED))
+    lists = (Listing("Assumed", assumed), Listing("Not counted", (GAPS,)))
     return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), lists=lists)
 
 
