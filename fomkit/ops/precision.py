@@ -122,7 +122,6 @@ Sources: PyTorch, "CUDA semantics", TensorFloat-32 (cuDNN allows it, matrix prod
 TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by default).
 """
 
-
 TF32_BESIDE = "fp32/tf32"
 DEFAULTS = ("", TF32_BESIDE)
 """Names of the formats of a step for which no precision is given."""

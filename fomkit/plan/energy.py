@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from fomkit.plan.estimate import Estimate
 
-
 NEGLIGIBLE = 1e-3
 """Share of a step's flop below which a format without a figure uses the largest figure, with a note."""
 Figures = Mapping[tuple[str, str], Fact]

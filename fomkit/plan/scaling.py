@@ -35,7 +35,6 @@ SMALL_LOSS = 0.05
 _LOW = ("fp8", "mxfp8", "nvfp4")
 _FORMATS: Mapping[str | None, str] = {None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(_LOW, "bf16")}
 
-
 Stepper = ReplicaStep | TransformerStep | InferenceStep
 """A model of parallel steps."""
 
@@ -286,7 +285,6 @@ SLOWEST, QUICKEST = 1.0, 1e18
 """Lowest and highest rate of the search [byte/s]."""
 _CLOSE = 1e-12
 _TRIES = 200
-
 
 Needed = TypedDict("Needed", {"value": float | None, "low": float | None, "high": float | None})
 """A required rate with its interval [byte/s]; None where no rate is enough."""

@@ -31,7 +31,6 @@ from fomkit.profiles.evidence import with_fits
 if TYPE_CHECKING:
     from fomkit.whatif.slow_ops import SlowOp
 
-
 ROUNDING = 1e-6
 """Relative tolerance by which a time may be below its floor without counting as faster."""
 

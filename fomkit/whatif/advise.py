@@ -32,7 +32,6 @@ WELL, POORLY = 0.462, 0.213
 """Shares of the peak in large trainings, the highest and the lowest of a published table: PaLM 46.2 %, GPT-3
 21.3 % (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
 
-
 Engine = TypedDict("Engine", {"dtype": str, "engine": str, "flop": float, "flop_per_s": float, "basis": str,
                               "source": str})  # fmt: skip
 Fastest = TypedDict("Fastest", {"dtype": str, "engine": str, "flop_per_s": float, "source": str,

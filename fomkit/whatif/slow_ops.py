@@ -44,7 +44,6 @@ REMEDIES: Mapping[str, str] = {
     "embedding": "use sparse gradients, or a fused embedding bag",
 }
 
-
 TOP = 3
 """Number of ops, and of kinds of ops, that a finding lists."""
 
