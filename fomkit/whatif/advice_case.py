@@ -321,6 +321,6 @@ class Finding:
         return "" if share >= WORTH else f"less than {WORTH:.0%} of the step would be saved"
 
 
-def does_not_apply(why: str) -> list[Finding]:
+def does_not_apply(why: str) -> Finding:
     """Return the only finding of a rule that does not apply."""
-    return [Finding(f"Does not apply because {why}.", applies=False)]
+    return Finding(f"Does not apply because {why}.", applies=False)

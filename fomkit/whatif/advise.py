@@ -259,7 +259,7 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
             "timings.",
         )
     case = Case(model, machine, options, before)
-    findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_finding_order)
+    findings = sorted((_content(rule, one) for rule in RULES for one in rule.findings(case)), key=_finding_order)
     sure = (place for place, one in enumerate(findings) if one["state"] == "advice" and one["stake"]
             and not one["stake"]["at_most"])  # fmt: skip
     content = as_content(
