@@ -202,12 +202,8 @@ def _wall(device_s: float, starts: float, machine: Machine, launch: float, load:
     """Return the time of a step [s] with the launch cost and the input time at multiples of their values."""
     exact = Span.exact(device_s)
     terms = terms_beside(starts, machine, exact)
-    known = [device_s]
-    if terms.host_s is not None:
-        known.append(terms.host_s.value * launch)
-    if terms.input_s is not None:
-        known.append(terms.input_s.value * load)
-    return max(known) + terms.extra_s.value
+    host_s, input_s = terms.host_s and terms.host_s.scaled(launch), terms.input_s and terms.input_s.scaled(load)
+    return terms._replace(host_s=host_s, input_s=input_s).wall(exact).value
 
 
 def _relative(span: Span | None, level: float) -> Span:
