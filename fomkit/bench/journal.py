@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fomkit.core.machine import Device, Machine
     from fomkit.plan.estimate import Estimate
 
-
 SCHEMA = "fomkit/measuring/1"
 
 

@@ -27,7 +27,6 @@ from fomkit.profiles.evidence import with_fits
 
 Array = NDArray[np.float64]
 
-
 OVERHEAD_S = 0.05
 """Time [s] of an op besides its executions: to make its operands, check it and warm it up."""
 EXECUTIONS = 4

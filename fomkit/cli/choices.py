@@ -26,7 +26,6 @@ from fomkit.output.screen import PLAIN, Screen
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(0*[1-9]\d{0,14})")
 
 

@@ -60,7 +60,6 @@ VERB_ENTRIES = dict(_read_verbs())
 VERBS: Mapping[str, str] = {name: one.where for name, one in VERB_ENTRIES.items()}
 """Module of each verb's function, which is loaded on use."""
 
-
 UsageError: Any = typer.BadParameter.__mro__[1]
 """The parser's error for invalid arguments; the package that defines it depends on the version of typer."""
 _BARE = "requires an argument"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from fomkit.core.measurement import Plausibility, TypicalTables
 
-
 Basis = Literal["measured", "simulated", "modelled", "estimated", "committed", "published", "assumed"]
 Party = Literal["lab", "vendor", "published"]
 Scope = Literal["device", "node", "system"]

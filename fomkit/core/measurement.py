@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from fomkit.core.machine import Device, Link, Machine
 
-
 MEASURED_LEVEL = 0.8
 """Level of the intervals of a table of measurements, as of all files."""
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from fomkit.core.measurement import MeasuredRun
 
-
 PassGroup = Literal["forward", "backward", "update"]
 
 PARTIAL = "partial"

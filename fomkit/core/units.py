@@ -364,7 +364,6 @@ activations are not counted), mxfp8 one byte per 32 numbers (OCP Microscaling Fo
 ENGINES = ("vector", "matrix")
 """The two kinds of arithmetic unit: general (SIMT, SIMD) and matrix (tensor core, AMX, systolic array)."""
 
-
 REAL_OF: dict[str, str] = {"complex64": "fp32", "complex128": "fp64"}
 """The number format of both parts of a complex number, which determines the arithmetic unit."""
 REAL_PRODUCTS = 4.0

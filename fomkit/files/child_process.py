@@ -213,7 +213,6 @@ KERAS_TORCH_FILE = replace(
 )
 KERAS_TORCH_SCRIPT = replace(KERAS_SCRIPT, environment={**_ON_TORCH, **_NO_ACCELERATOR})
 
-
 MEASURED_KERAS = replace(MEASURED, module="fomkit.bench.keras_child", environment=KERAS_FILE.environment)
 
 

@@ -19,7 +19,6 @@ from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, cell_dtype, col
 if TYPE_CHECKING:
     import pandas as pd
 
-
 _SLIP = 0.84
 """Similarity to a known column from which an unknown column is considered a misspelling."""
 _UNITS = {"ms": 1e3, "msec": 1e3, "us": 1e6, "usec": 1e6, "ns": 1e9, "min": 1 / 60}

@@ -30,15 +30,18 @@ Trace = Callable[[Sizes], Step]
 
 @contextmanager
 def replaced(owner: Any, **others: Any) -> Iterator[None]:
-    """Replace attributes inside the block and restore them at its end."""
-    before = {name: getattr(owner, name) for name in others}
+    """Replace attributes inside the block; at its end, the owner has again its own, or those that it inherits."""
+    before = {name: own for name, own in vars(owner).items() if name in others}
     for name, other in others.items():
         setattr(owner, name, other)
     try:
         yield
     finally:
-        for name, own in before.items():
-            setattr(owner, name, own)
+        for name in others:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
 
 
 def watched(owner: Any, **others: Callable[..., Any]) -> AbstractContextManager[None]:

@@ -15,7 +15,6 @@ from fomkit.frontends.lowering.calls import FORWARD, Array, Call, Dimensions, Tr
 if TYPE_CHECKING:
     from fomkit.frontends.step import Row
 
-
 LAYER = "layer"
 """Kind of the rows that are layers; they are handled like ops until their sizes have names."""
 

@@ -319,7 +319,6 @@ Merit = TypedDict("Merit", {
     "value_with_rates_cut_to_whole_units": float | None, "errors_cancel": NotRequired[dict[str, float]],
 })  # fmt: skip
 
-
 NO_TERMS: Mapping[str, list[str]] = {}
 """No excluded terms, where both sides of a ratio leave out the same."""
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
     "COSTED": ("op", "kind", "dtype", "engine", "pass_name", "count", "flop", "byte", "launches", "least_flop"),

@@ -53,7 +53,6 @@ NEAR_BOUNDARY = 5e-3
 """Distance from a rounding boundary that counts as close, in units of the last digit: at least 5e-13 of a
 value."""
 
-
 _SCALES = np.concatenate([[np.nan], 10.0 ** np.arange(-299.0, 309.0), [np.nan]])
 """Powers of ten, whose calculation takes long; NaN for those of no finite number."""
 

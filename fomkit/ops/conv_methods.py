@@ -25,7 +25,6 @@ from fomkit.ops.families.formula import Row, Size, ceil, columns_of, floor, log2
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-
 AXES = ("d", "h", "w")
 FORWARD, BACK_INPUT, BACK_WEIGHT = PASSES = ("forward", "backward_input", "backward_weight")
 FFT_TILE = 32
@@ -79,7 +78,6 @@ WINOGRAD: Mapping[int, Winograd] = {
 }
 """By the outputs of a tile along an axis. A line of F(2, 3) is as Lavin & Gray count it; F(4, 3) is counted in the
 programs that tests/costs/counted.py has for their matrices."""
-
 
 PARTS: Mapping[str, Callable[..., Size]] = {
     "slides_d": lambda kernel_d: 1 - floor(1 / kernel_d),
@@ -274,7 +272,6 @@ FORMULAS: Mapping[str, Callable[..., MethodCost]] = {
     "winograd_4": partial(winograd, 4),
 }
 """Methods with different formulas, by name; each formula is for one of `PASSES`."""
-
 
 BOTH = "backward"
 """The pass of a row that combines both gradients."""

@@ -105,7 +105,6 @@ ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 }
 """Numbers per element that one kernel reads and writes, forward and for the gradient."""
 
-
 IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}
 """How AdamW runs."""
 NOTES: dict[Fusion, str] = {
@@ -115,7 +114,6 @@ NOTES: dict[Fusion, str] = {
     "lists of tensors; products are joined as in libraries",
     "vendor": "",
 }
-
 
 STARTS = (*of_role("elements"), "copy")
 """Kinds that start a chain or continue one."""

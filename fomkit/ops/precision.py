@@ -124,7 +124,6 @@ Sources: PyTorch, "CUDA semantics", TensorFloat-32 (cuDNN allows it, matrix prod
 TensorFlow, ``tf.config.experimental.enable_tensor_float_32_execution`` (on by default).
 """
 
-
 TF32_BESIDE = "fp32/tf32"
 DEFAULTS = ("", TF32_BESIDE)
 """Names of the formats of a step for which no precision is given."""
@@ -212,15 +211,10 @@ def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
     return "/".join(sorted(named | ({"fp32"} if "tf32" in named else set())))
 
 
-_POOLED = [
-    f"aten::{kind}{size}"
-    for kind, size in (
-        ("max_pool2d", "_with_indices"),
-        ("max_pool3d", "_with_indices"),
-        ("adaptive_max_pool2d", ""),
-        ("adaptive_max_pool3d", ""),
-    )
-]
+_POOLED = (
+    "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices", "aten::adaptive_max_pool2d",
+    "aten::adaptive_max_pool3d",
+)  # fmt: skip
 _WORDS = "eq ne lt le gt ge Equal NotEqual Less LessEqual Greater GreaterEqual"
 _BESIDE: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(_POOLED, (0, 8)), **{f"{pool}_backward": (8, 0) for pool in _POOLED},

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
 MAX_LENGTH = 200
 _SYMBOL = re.compile(r"\d+|[A-Za-z_]\w*|//|[-+*()]")
 

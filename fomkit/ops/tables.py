@@ -19,7 +19,6 @@ from fomkit.core.units import ENGINES, ITEM_BYTE
 if TYPE_CHECKING:
     import pandas as pd
 
-
 ColumnType = Literal["number", "text"]
 
 

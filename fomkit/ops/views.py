@@ -22,7 +22,6 @@ from fomkit.ops.tables import PASSES, split_code_lines
 
 Matrix = NDArray[np.float64]
 
-
 BELOW = " > "
 """Separator in a place in the code: file, function, line."""
 INSIDE = "/"

@@ -16,7 +16,6 @@ from fomkit.output.pages import check_plotting
 if TYPE_CHECKING:
     import altair as alt
 
-
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A00", "#767676")
 """Okabe and Ito's palette (2008), distinguishable with any colour vision. Its yellow, too pale on white, is made
 darker; grey replaces black, which is invisible on a dark page. The last colour is for the remainder."""

@@ -17,7 +17,6 @@ from fomkit.profiles.metrics import DEEP500, METRICS
 
 _HEADERS = ("figure", "unit", "level", "better", "mean", "by", "what")
 
-
 ListedMetric = TypedDict("ListedMetric", {
     "name": str, "title": str, "unit": str, "level": str, "better": str, "mean": str, "by": list[str], "doc": str,
     "keyed": str,

@@ -118,7 +118,6 @@ _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
     "flop": ("compute", "flop_per_s"), "byte": ("memory", "byte_per_s")
 }  # fmt: skip
 
-
 _seconds = partial(seconds, digits=3)
 
 

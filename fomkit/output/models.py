@@ -178,7 +178,6 @@ def _add_rows(page: Page, content: Entry) -> None:
 
 _MEASURES = {"time": "time", "flop": "arithmetic (flop)", "byte": "memory traffic (byte)"}
 
-
 _LEVELS = {"module": "modules", "scope": "scopes"}
 
 

@@ -318,7 +318,6 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
 
 LACKING = "unknown, because the duration of some phases is unknown"
 
-
 FEW_DAYS = 0.01
 """Days below which a time is printed in a smaller unit, because leading zeros are hard to read."""
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Column as TableColumn
     from rich.table import Table
 
-
 Entry = Mapping[str, Any]
 """A block of the content that ``--json`` prints."""
 MAX_COLUMN = 70

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fomkit.plan.content import Ends, Estimated
     from fomkit.verbs.compare import Study
 
-
 _BATCH, _STEP, _RUN, _RATE, _RATIO, _COVERAGE = map(
     title_of, ("batch", "step_s", "run_s", "unit_per_day", "ratio", "coverage")
 )

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fomkit.core.model import ModelProfile
     from fomkit.plan.estimate import Estimate
 
-
 Range = TypedDict("Range", {"low": float, "high": float})
 Ends = TypedDict("Ends", {"value": float, "low": float, "high": float})
 MaybeEnds = TypedDict("MaybeEnds", {"value": float, "low": float | None, "high": float | None})
@@ -96,7 +95,6 @@ INTERVAL_MEANING = (
     "repeats on the stated machine with the stated software; other software, batch sizes, precisions or "
     "problems, and excluded terms, are not covered"
 )
-
 
 Content = TypeVar("Content")
 _NOTHING = object()

@@ -26,7 +26,6 @@ from fomkit.prediction.rates import power_shortfall
 
 Array = NDArray[np.float64]
 
-
 UNPRICED = "unpriced"
 
 
@@ -174,7 +173,6 @@ USES: Uses = {
 on four boards to the sum of their calls (labels of NeuSight; Lee et al., ASPLOS 2025), with equal weight for each
 board. Power-limited boards (`power_shortfall`), such as the T4, are left out."""
 
-
 MEASURED = "fomkit measure"
 """Prefix of the harness of `fomkit measure`, which times ops as in a step, framework time included."""
 MEASURED_SPREAD = Spread(0.0, 0.056)
@@ -182,7 +180,6 @@ MEASURED_SPREAD = Spread(0.0, 0.056)
 (`fomkit validate --here` estimates it for each model from the others)."""
 _SAME = Use(MEASURED_SPREAD, MEASURED_SPREAD)
 MEASURED_USES: Uses = dict.fromkeys(GROUPS.values(), _SAME)
-
 
 LIBRARY = "library"
 """The group of library products."""

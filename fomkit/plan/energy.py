@@ -14,12 +14,12 @@ import numpy as np
 
 from fomkit.core.interval import Span, add_common, add_independent, multiply_independent
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fact
+from fomkit.core.units import by_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fomkit.plan.estimate import Estimate
-
 
 NEGLIGIBLE = 1e-3
 """Share of a step's flop below which a format without a figure uses the largest figure, with a note."""
@@ -41,13 +41,9 @@ class Work:
 
 def _flop_sums(costed: pd.DataFrame) -> dict[tuple[str, str], float]:
     """Add up the flop of each number format and engine that has any."""
-    amounts: dict[tuple[str, str], list[float]] = {}
     flop = costed["flop"].to_numpy(float) * costed["count"].to_numpy(float)
-    for dtype, engine, amount in zip(
-        costed["dtype"].tolist(), costed["engine"].tolist(), flop.tolist(), strict=True
-    ):
-        if amount > 0:
-            amounts.setdefault((dtype, engine), []).append(amount)
+    pairs = zip(costed["dtype"].tolist(), costed["engine"].tolist(), strict=True)
+    amounts = by_key((pair, amount) for pair, amount in zip(pairs, flop.tolist(), strict=True) if amount > 0)
     return {pair: math.fsum(parts) for pair, parts in amounts.items()}
 
 

@@ -103,10 +103,6 @@ def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Nei
     return {index: near[:NEAREST] for index, near in found.items()}
 
 
-def _none_if_unknown(value: Any) -> Any:
-    return value if is_known(value) else None
-
-
 def distinct_ops(ops: pd.DataFrame) -> pd.DataFrame:
     """Merge ops of one name, sizes, number format and pass, adding up their counts over modules."""
     ops = ops.reset_index(drop=True)
@@ -147,12 +143,8 @@ Explanation = TypedDict("Explanation", {
 
 def neighbour_content(near: Neighbour) -> Near:
     """Convert a timing near an op to an entry of ``nearest``."""
-    return {
-        "sizes": shape_label(near.timing), "distance": near.distance, "time_s": near.time_s,
-        "source_file": _none_if_unknown(near.timing.get("source_file")),
-        "source_sheet": _none_if_unknown(near.timing.get("source_sheet")),
-        "source_row": _none_if_unknown(near.timing.get("source_row")),
-    }  # fmt: skip
+    unknown = dict.fromkeys(("source_file", "source_sheet", "source_row"))  # where a table has no such column
+    return as_content(Near, near, near.timing, unknown, sizes=shape_label(near.timing))
 
 
 def _costs(row: Record) -> dict[str, Worked]:
@@ -185,7 +177,8 @@ def _span(row: Record, factor: float) -> Ends:
 
 
 def _entry(row: Record, near: list[Neighbour], machine: Machine, device_s: float) -> ExplainedOp:
-    dimensions = {name: _none_if_unknown(row.get(name)) for name in KINDS[str(row["kind"])].dimensions}
+    sizes = KINDS[str(row["kind"])].dimensions
+    dimensions = {name: row[name] if is_known(row.get(name)) else None for name in sizes}
     in_step = _span(row, float(row["count"]))
     return as_content(
         ExplainedOp, row, sizes=shape_label(row), dimensions=dimensions, modules=int(row["places"]),

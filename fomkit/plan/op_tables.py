@@ -41,7 +41,6 @@ from fomkit.prediction.rates import with_fresh
 _MADE = tuple(column.name for column in (*COSTS, *TIMES))
 _ENDS = ("time_s", "low_s", "high_s")
 
-
 Sourced = TypedDict("Sourced", {"rows": int, "share": float})
 Totals = TypedDict("Totals", {
     "target": str, "interval": float, "rows": int, "time_s": Ends | None, "sources": dict[str, Sourced],
@@ -174,7 +173,6 @@ def predict_ops(
 
 MOMENTS = 500
 """Number of moments up to which all are shown; of more, the fullest of each of as many stretches, and the ends."""
-
 
 ROLE_WORDS = {"state": "optimizer state"}
 

@@ -172,7 +172,6 @@ NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
 OF_A_SCOPE = (NODES, "node_devices", "availability")
 """Parameters of a machine that belong neither to its devices nor to its links."""
 
-
 LINKS = (LINK_RATE, LINK_ALPHA, f"node_{LINK_RATE}", f"node_{LINK_ALPHA}")
 """Parameters of the links between nodes, then of the links inside nodes."""
 

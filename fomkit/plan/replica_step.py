@@ -39,7 +39,6 @@ from fomkit.prediction.exchange import Exchange, Group, Network
 NORM_BYTE = 4
 NORMS = ("batch_norm",)
 
-
 _OF_CONFIG = (
     "its config.json has blocks that are not split here: an encoder's, attention beside the feed-forward layer, "
     "windows of several lengths, norms without parameters, or more learnt positions than --seq"

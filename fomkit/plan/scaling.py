@@ -34,7 +34,6 @@ MODES: tuple[Mode, ...] = ("strong", "weak")
 SMALL_LOSS = 0.05
 """Loss, as a share of the step, up to which it does not count as a limit."""
 
-
 Stepper = ReplicaStep | TransformerStep | InferenceStep
 """A model of parallel steps."""
 
@@ -277,7 +276,6 @@ SLOWEST, QUICKEST = 1.0, 1e18
 """Lowest and highest rate of the search [byte/s]."""
 _CLOSE = 1e-12
 _TRIES = 200
-
 
 Needed = TypedDict("Needed", {"value": float | None, "low": float | None, "high": float | None})
 """A required rate with its interval [byte/s]; None where no rate is enough."""

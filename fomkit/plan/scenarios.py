@@ -32,7 +32,6 @@ from fomkit.prediction.rates import floors, rates, same_rates, starts_within, va
 
 Array = NDArray[np.float64]
 
-
 FORWARD = "forward"
 CELLS, SHAPES = 100_000, 2_000
 """Most ops times variants, and variants, that are computed at once; they bound the memory, and fit a cache."""

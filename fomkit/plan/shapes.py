@@ -34,7 +34,6 @@ from fomkit.prediction.rates import fresh_seconds, with_fresh
 Array = NDArray[np.float64]
 Sizes = Mapping[str, Array]
 
-
 _TEXTS = ("op", "kind", "dtype", "engine", "pass_name")
 _PLACE = ("count", "module", "code_line", "traced_time_s")
 _WORK = ("flop", "byte", "launches")

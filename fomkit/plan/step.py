@@ -25,10 +25,8 @@ from fomkit.prediction.rates import power_shortfall
 
 Array = NDArray[np.float64]
 
-
 INPUT = "input"
 """Name of the overhead per step that is the input pipeline, which runs beside the device."""
-
 
 HOST_OP_S = Fact(
     51e-6, 44e-6, 67e-6, "assumed",

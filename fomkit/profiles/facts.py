@@ -288,7 +288,6 @@ CURRENCIES = tuple(_CODES.split())
 """Currencies in use: ISO 4217, list one, in 2025 (www.six-group.com, maintenance agency), without funds, metals
 and codes for tests."""
 
-
 EARLIEST_ZONE = timedelta(hours=14)
 """The time zone in which a day begins first, ahead of UTC."""
 

@@ -54,7 +54,6 @@ from fomkit.profiles.records import (
 if TYPE_CHECKING:
     import pandas as pd
 
-
 SCHEMA = "fomkit/machine/1"
 
 

@@ -28,7 +28,6 @@ from fomkit.profiles.locate import is_shipped, locate, user_cached_profile
 if TYPE_CHECKING:
     from fomkit.files.documents import Document
 
-
 FITS_SCHEMA = "fomkit/fits/5"
 """The number is raised when features of fits change, so that older fits are recomputed."""
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fomkit.files.documents import Document
     from fomkit.profiles.records import ModelRecord
 
-
 SCHEMA, RECIPE = "fomkit/model/1", "fomkit/transformer/1"
 FOLDER: Final = "model_profiles"
 

@@ -107,7 +107,6 @@ LARGE = (*TRACES, "onnx")
 """Formats whose files may be larger than any table."""
 PRODUCTS = ("machine", "model", "measurements")
 
-
 _MODEL = partial(Format, product="model")
 FORMATS: Mapping[str, Format] = {
     "deepbench": Format("DeepBench result workbook (.xlsx)", recognise_deepbench, read_deepbench),

@@ -271,7 +271,6 @@ EXACT, UNSEEN = "exact shapes", "unseen shapes"
 TARGETS = {EXACT: (0.06, 0.15), UNSEEN: (0.15, 0.40)}
 """Median error expected of a quiet core, and the error above which the command fails; busy cores have more."""
 
-
 StepContent = TypedDict("StepContent", {"value_s": float, "low_s": float, "high_s": float, "error": float,
                                         "hit": bool, "interval_score": float})  # fmt: skip
 StepJoule = TypedDict(

@@ -38,7 +38,6 @@ from fomkit.validation.scores import (
 
 Vector = NDArray[np.float64]
 
-
 PASS_OF_LABEL = {"fw": "forward", "bw": "backward", "acc": "accumulation"}
 MIN_COUNT = 2
 """Fewest calls of a class for a line of its own; fewest machines from which a use is fitted."""

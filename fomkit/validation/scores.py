@@ -24,7 +24,6 @@ from fomkit.readers.tables.foreign import read_columns
 
 Vector = NDArray[np.float64]
 
-
 Level = Literal["op", "model", "ratio"]
 
 

@@ -148,7 +148,6 @@ class Command:
 
 _COMMANDS: dict[Callable[..., Any], Command] = {}
 
-
 _TYPES: Mapping[str, tuple[type, str]] = {
     "None": (type(None), ""), "bool": (bool, "True or False"), "int": (Integral, "a whole number"),
     "float": (Real, "a number"), "str": (str, "a text"), "Path": (PathLike, "a path"),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fomkit.readers.measurements import ImportedMeasurements
     from fomkit.readers.tables.foreign import ImportedTimings
 
-
 _FORMATS = (
     "deepbench|deepbench-log|nccl-tests|osu|aiconfigurator|neusight|timings|ops|kineto|xplane|nsys|tfprof|onnx"
     "|benchmarker|dawnbench|mllog|meter"

@@ -215,7 +215,6 @@ VERDICTS = {
     "disagree": "the intervals do not overlap",
 }
 
-
 Row = TypedDict("Row", {
     "row": str, "quantity": str, "value": float, "low": float | None, "high": float | None, "repeats": int | None,
     "basis": str, "party": str, "framework": str, "date": str, "source": str, "note": str, "step_s": Ends | None,

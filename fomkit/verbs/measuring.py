@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fomkit.bench.run import Measured
     from fomkit.core.machine import Link
 
-
 MeasurePlan = Literal["quick", "default", "full"]
 """Duration by the clock that times the ops: about 2 minutes, 10 minutes or an hour."""
 

@@ -66,7 +66,6 @@ OF_TRANSFORMERS = (
     "sends between stages do not overlap with calculation",
 )
 
-
 Reach = TypedDict("Reach", {"epochs": Ends | None, "to_target_s": Ends | None, "why": str})
 PointContent = TypedDict("PointContent", {
     "mode": str, "nodes": int, "devices": int, "replicas": int, "batch": int, "microbatches": int, "step_s": Ends,

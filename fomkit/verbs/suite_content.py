@@ -34,7 +34,6 @@ from fomkit.plan.content import (
 NOT_GIVEN = "not given"
 """Replaces a verdict on a threshold where the device explains the smaller part of the work."""
 
-
 Verdict = TypedDict("Verdict", {"threshold": float, "probability": float | None, "verdict": str,
                                 "why": NotRequired[str]})  # fmt: skip
 Rated = TypedDict("Rated", {

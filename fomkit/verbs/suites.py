@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fomkit.verbs.compare import Comparison
     from fomkit.workbook.records import SheetModel
 
-
 _PROPOSAL = re.compile(r"(.+)\.([A-Za-z_]\w*)=(.+)")
 _COUNTS = ("batch", "epochs", "samples")
 

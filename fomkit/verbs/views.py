@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fomkit.whatif.sensitivity import Sensitivity
     from fomkit.workbook.review import Review
 
-
 Part = Literal["kind", "time_source", "bound"]
 PARTS: dict[str, str] = {"kind": "kind of op", "time_source": "time is", "bound": "bound by"}
 

@@ -31,7 +31,6 @@ from fomkit.profiles.evidence import with_fits
 if TYPE_CHECKING:
     from fomkit.whatif.slow_ops import SlowOp
 
-
 ROUNDING = 1e-6
 """Relative tolerance by which a time may be below its floor without counting as faster."""
 
@@ -216,12 +215,8 @@ def _wall(device_s: float, starts: float, machine: Machine, launch: float, load:
     """Return the time of a step [s] with the launch cost and the input time at multiples of their values."""
     exact = Span.exact(device_s)
     terms = terms_beside(starts, machine, exact)
-    known = [device_s]
-    if terms.host_s is not None:
-        known.append(terms.host_s.value * launch)
-    if terms.input_s is not None:
-        known.append(terms.input_s.value * load)
-    return max(known) + terms.extra_s.value
+    host_s, input_s = terms.host_s and terms.host_s.scaled(launch), terms.input_s and terms.input_s.scaled(load)
+    return terms._replace(host_s=host_s, input_s=input_s).wall(exact).value
 
 
 def _relative(span: Span | None, level: float) -> Span:
@@ -335,6 +330,6 @@ class Finding:
         return "" if share >= WORTH else f"less than {WORTH:.0%} of the step would be saved"
 
 
-def does_not_apply(why: str) -> list[Finding]:
+def does_not_apply(why: str) -> Finding:
     """Return the only finding of a rule that does not apply."""
-    return [Finding(f"Does not apply because {why}.", applies=False)]
+    return Finding(f"Does not apply because {why}.", applies=False)

@@ -26,7 +26,7 @@ from fomkit.whatif.slow_ops import (
 )
 
 
-def input_bound(case: Case) -> list[Finding]:
+def input_bound(case: Case) -> Finding:
     """Check whether the input pipeline is slower than the rest of the step."""
     step = case.before.step_time
     if step.input_s is None:
@@ -46,18 +46,16 @@ def input_bound(case: Case) -> list[Finding]:
             overhead for overhead in case.machine.overheads if (overhead.name, overhead.per) != (INPUT, "step")
         ),
     )
-    return [
-        Finding(
-            says=f"The input pipeline takes {input_text} of each step, the device and host {other_text}: the "
-            "device waits for data.",
-            do="Load with more workers, decode and augment on the device, or store the data decoded and on a "
-            "local disk (DataLoader(num_workers=...), tf.data prefetch).",
-            sure="As reliable as the stated time of the input; the saving is for an input that is hidden by the "
-            "other work.",
-            saving=saving(case.before, case.before.ops, ready),
-            column="overheads of the machine, named input",
-        )
-    ]
+    return Finding(
+        says=f"The input pipeline takes {input_text} of each step, the device and host {other_text}: the "
+        "device waits for data.",
+        do="Load with more workers, decode and augment on the device, or store the data decoded and on a "
+        "local disk (DataLoader(num_workers=...), tf.data prefetch).",
+        sure="As reliable as the stated time of the input; the saving is for an input that is hidden by the "
+        "other work.",
+        saving=saving(case.before, case.before.ops, ready),
+        column="overheads of the machine, named input",
+    )
 
 
 IN_A_GRAPH_S = 0.5e-6
@@ -65,7 +63,7 @@ IN_A_GRAPH_S = 0.5e-6
 Gray, "Getting Started with CUDA Graphs", NVIDIA Technical Blog, 2019; on a V100)."""
 
 
-def launch_bound(case: Case) -> list[Finding]:
+def launch_bound(case: Case) -> Finding:
     """Estimate the cost of starting kernels, by replaying them from a graph."""
     launch, host = case.machine.device.launch_s, case.before.step_time.host_launch_s
     if launch is None or host is None:
@@ -82,23 +80,21 @@ def launch_bound(case: Case) -> list[Finding]:
         if host.value > case.device_s
         else "the device is busy meanwhile, but short ops hide little of it"
     )
-    return [
-        Finding(
-            says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
-            f"(its own work: {device_text}).",
-            do="Replay the step from a graph (torch.compile(mode='reduce-overhead'), torch.cuda.graphs), let a "
-            "compiler fuse kernels, or use a larger batch.",
-            sure="Each op without a timing of its own is estimated with its launch. The launch cost is "
-            f"{launch.basis}: {launch.source or 'no source'}. In a graph, the assumed cost of a kernel is "
-            f"{format_quantity(IN_A_GRAPH_S, 'time_s', 2)}.",
-            saving=saving(case.before, after, machine, errors="launch"),
-            column="launches; device.launch of the machine",
-            rows=evidence(case, rows, seconds_of(after.ops)),
-        )
-    ]
+    return Finding(
+        says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
+        f"(its own work: {device_text}).",
+        do="Replay the step from a graph (torch.compile(mode='reduce-overhead'), torch.cuda.graphs), let a "
+        "compiler fuse kernels, or use a larger batch.",
+        sure="Each op without a timing of its own is estimated with its launch. The launch cost is "
+        f"{launch.basis}: {launch.source or 'no source'}. In a graph, the assumed cost of a kernel is "
+        f"{format_quantity(IN_A_GRAPH_S, 'time_s', 2)}.",
+        saving=saving(case.before, after, machine, errors="launch"),
+        column="launches; device.launch of the machine",
+        rows=evidence(case, rows, seconds_of(after.ops)),
+    )
 
 
-def unpriced_ops(case: Case) -> list[Finding]:
+def unpriced_ops(case: Case) -> Finding:
     """Find ops without a rule or without a time."""
     missing = case.before.ops[case.before.ops["time_s"].isna()]
     if not len(missing) and not case.model.unsupported:
@@ -110,19 +106,17 @@ def unpriced_ops(case: Case) -> list[Finding]:
     if case.model.unsupported:
         sentences.append(f"Without a rule: {', '.join(case.model.unsupported)}.")
         columns.append("unsupported of the model profile")
-    return [
-        Finding(
-            says=" ".join(sentences),
-            do="Time these ops on the machine and add the timings to its profile, or state its peak and bandwidth "
-            "(docs/profiles.md).",
-            sure="Their time is unknown, so every time here is a lower bound.",
-            urgent=True,
-            column=", ".join(columns),
-        )
-    ]
+    return Finding(
+        says=" ".join(sentences),
+        do="Time these ops on the machine and add the timings to its profile, or state its peak and bandwidth "
+        "(docs/profiles.md).",
+        sure="Their time is unknown, so every time here is a lower bound.",
+        urgent=True,
+        column=", ".join(columns),
+    )
 
 
-def memory_full(case: Case) -> list[Finding]:
+def memory_full(case: Case) -> Finding:
     """Check whether the step leaves the device's memory that the framework and its libraries need."""
     capacity, reserve, room = case.machine.device.capacity_byte, reserve_of(case.machine), room_byte(case.machine)
     if capacity is None or reserve is None or room is None:
@@ -145,16 +139,14 @@ def memory_full(case: Case) -> list[Finding]:
              "batch, or recompute activations (--layout recompute=full)."  # fmt: skip
     counted = "The memory was counted by the transformer's sizes" if case.held is not None else (
         f"The memory was followed op by op in {case.of_formats}")  # fmt: skip
-    return [
-        Finding(
-            says=f"The step {fits}: {memory_text(case.peak_byte)} at its peak, {share:.0%} of the device's "
-            f"memory. The framework and its libraries take about {reserve_text(reserve)}.{largest}",
-            do=do,
-            sure=f"{counted}; gaps between allocations are not counted. Without enough memory the run fails.",
-            urgent=True,
-            column="output_byte and freed_by of the order; device.memory.capacity",
-        )
-    ]
+    return Finding(
+        says=f"The step {fits}: {memory_text(case.peak_byte)} at its peak, {share:.0%} of the device's "
+        f"memory. The framework and its libraries take about {reserve_text(reserve)}.{largest}",
+        do=do,
+        sure=f"{counted}; gaps between allocations are not counted. Without enough memory the run fails.",
+        urgent=True,
+        column="output_byte and freed_by of the order; device.memory.capacity",
+    )
 
 
 DOUBLINGS = 4
@@ -193,7 +185,7 @@ def _why_not(case: Case) -> str:
     return ""
 
 
-def larger_batch(case: Case) -> list[Finding]:
+def larger_batch(case: Case) -> Finding:
     """Estimate the saving for each sample of a larger batch that fits."""
     why, room = _why_not(case), room_byte(case.machine)
     if why or room is None:
@@ -208,20 +200,18 @@ def larger_batch(case: Case) -> list[Finding]:
         )
     chosen = best.sizes[BATCH]
     trains = case.before.ops["pass_name"].ne("forward").any()
-    return [
-        Finding(
-            says=f"The device's memory has room for a larger batch: {most:,} leaves the reserve. "
-            f"The estimate is for batch {chosen:,} instead of {batch:,} and the same samples.",
-            do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
-            "which is assumed."
-            if trains
-            else f"Run with batch {chosen:,}; check that the latency of a step is still acceptable.",
-            sure="The whole step was estimated again. The errors at the two batches are assumed independent, "
-            f"which widens the interval; memory is for {case.of_formats}.",
-            saving=saving(case.before, best.ops, samples=chosen / batch),
-            column="the named size batch",
-        )
-    ]
+    return Finding(
+        says=f"The device's memory has room for a larger batch: {most:,} leaves the reserve. "
+        f"The estimate is for batch {chosen:,} instead of {batch:,} and the same samples.",
+        do=f"Train with batch {chosen:,} and a learning rate to match; check that the epochs stay the same, "
+        "which is assumed."
+        if trains
+        else f"Run with batch {chosen:,}; check that the latency of a step is still acceptable.",
+        sure="The whole step was estimated again. The errors at the two batches are assumed independent, "
+        f"which widens the interval; memory is for {case.of_formats}.",
+        saving=saving(case.before, best.ops, samples=chosen / batch),
+        column="the named size batch",
+    )
 
 
 class Rule(NamedTuple):
@@ -229,7 +219,12 @@ class Rule(NamedTuple):
 
     name: str
     question: str
-    find: Callable[[Case], list[Finding]]
+    find: Callable[[Case], Finding | list[Finding]]
+
+    def findings(self, case: Case) -> list[Finding]:
+        """Return the answers; most rules have one."""
+        found = self.find(case)
+        return found if isinstance(found, list) else [found]
 
 
 RULES = (

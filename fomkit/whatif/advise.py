@@ -32,7 +32,6 @@ WELL, POORLY = 0.462, 0.213
 """Shares of the peak in large trainings, the highest and the lowest of a published table: PaLM 46.2 %, GPT-3
 21.3 % (Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, table 3)."""
 
-
 Engine = TypedDict("Engine", {"dtype": str, "engine": str, "flop": float, "flop_per_s": float, "basis": str,
                               "source": str})  # fmt: skip
 Fastest = TypedDict("Fastest", {"dtype": str, "engine": str, "flop_per_s": float, "source": str,
@@ -264,7 +263,7 @@ def advise(model: ModelProfile, machine: Machine, options: Options) -> Advice:
             "timings.",
         )
     case = Case(model, machine, options, before)
-    findings = sorted((_content(rule, one) for rule in RULES for one in rule.find(case)), key=_finding_order)
+    findings = sorted((_content(rule, one) for rule in RULES for one in rule.findings(case)), key=_finding_order)
     sure = (place for place, one in enumerate(findings) if one["state"] == "advice" and one["stake"]
             and not one["stake"]["at_most"])  # fmt: skip
     content = as_content(

@@ -15,6 +15,7 @@ from fomkit.core.interval import Span, probability_above, reached_with
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
+from fomkit.core.units import by_key
 from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine
@@ -32,7 +33,6 @@ Outcome = Figures | FomkitError
 FIGURES = ("fom", "unit_per_day", "sample_per_s", "step_s")
 """The order in which a subject's main figure is chosen: the first that it has."""
 SMALLER_IS_BETTER = ("step_s",)
-
 
 Title = TypedDict("Title", {
     "model": NotRequired[str], "suite": NotRequired[str], "target": str, "baseline": NotRequired[str],
@@ -230,9 +230,7 @@ class OneModel(Subject):
     def at(self, points: Sequence[Point]) -> list[Outcome]:
         """Return the figures at each point; points with the same parameters are evaluated together."""
         found: dict[int, Outcome] = {}
-        similar: dict[tuple[str, ...], list[int]] = {}
-        for place, point in enumerate(points):
-            similar.setdefault(tuple(sorted(point)), []).append(place)
+        similar = by_key((tuple(sorted(point)), place) for place, point in enumerate(points))
         for names, places in similar.items():
             together = self._as_scenarios(names, [points[place] for place in places])
             found |= dict(zip(places, together, strict=True))

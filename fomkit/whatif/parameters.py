@@ -34,7 +34,6 @@ FEWER = ("epochs", "samples", "train_samples", "validation_samples")
 PLAIN_RANGE = 0.1
 """Relative change by which a value is varied where no interval of it is stated."""
 
-
 NotVaried = TypedDict("NotVaried", {"parameter": str, "why": str})
 
 

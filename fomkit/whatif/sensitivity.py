@@ -20,7 +20,6 @@ from fomkit.whatif.subjects import AnySubject
 if TYPE_CHECKING:
     import altair as alt
 
-
 STEP = 0.01
 """Change of a parameter's logarithm on each side, over which an elasticity is computed."""
 ROUGH = 0.01
@@ -151,7 +150,6 @@ ASSUMED = (
     "an elasticity is that of the estimate; how well utilisation transfers has not been measured",
 )
 
-
 Varied = TypedDict("Varied", {"from": float, "to": float, "has_interval": bool, "said": str})
 EffectContent = TypedDict("EffectContent", {
     "parameter": str, "of": str, "unit": str, "setting": float, "basis": str | None, "source": str | None,
@@ -159,7 +157,6 @@ EffectContent = TypedDict("EffectContent", {
     "smooth": bool, "kink": bool, "step": float, "varied": Varied, "at_low": Ends | None, "at_high": Ends | None,
     "swing": float, "why": str | None,
 })  # fmt: skip
-
 
 Hanging = TypedDict("Hanging", {
     "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "figure": str,

@@ -44,7 +44,6 @@ REMEDIES: Mapping[str, str] = {
     "embedding": "use sparse gradients, or a fused embedding bag",
 }
 
-
 TOP = 3
 """Number of ops, and of kinds of ops, that a finding lists."""
 
@@ -150,7 +149,7 @@ def _floor_finding(case: Case, rows: pd.Series[bool], says: str) -> Finding:
     )
 
 
-def expensive_ops(case: Case) -> list[Finding]:
+def expensive_ops(case: Case) -> Finding:
     """Find single ops that take much of the step."""
     if case.ops["floor_s"].isna().all():
         return does_not_apply(_NO_FLOOR)
@@ -164,10 +163,10 @@ def expensive_ops(case: Case) -> list[Finding]:
     count = identities(case.ops)[rows].nunique()
     taken = case.ops.loc[rows, "seconds"].sum() / case.device_s
     what = "one op take" if count == 1 else f"{count} ops together take"
-    return [_floor_finding(case, rows, f"All executions of {what} {taken:.0%} of the device's time.")]
+    return _floor_finding(case, rows, f"All executions of {what} {taken:.0%} of the device's time.")
 
 
-def low_use(case: Case) -> list[Finding]:
+def low_use(case: Case) -> Finding:
     """Find ops that take at least twice their floor at the machine's rates."""
     ops = case.ops
     if ops["floor_s"].isna().all():
@@ -182,14 +181,12 @@ def low_use(case: Case) -> list[Finding]:
     share = f"{use:.0%}" if use >= 0.1 else f"{use:.1%}"
     count = identities(ops)[rows].nunique()
     what = "One op runs" if count == 1 else f"{count} ops run"
-    return [
-        _floor_finding(
-            case,
-            rows,
-            f"{what} at {share} of the machine's rates and take {taken / case.device_s:.0%} of the device's "
-            f"time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
-        )
-    ]
+    return _floor_finding(
+        case,
+        rows,
+        f"{what} at {share} of the machine's rates and take {taken / case.device_s:.0%} of the device's "
+        f"time, mostly {kinds_in_words(_kinds_by_time(ops[rows]))}.",
+    )
 
 
 LOAD_BYTE = 16.0
@@ -301,7 +298,7 @@ def _vector_seconds(case: Case, rows: pd.Series[bool]) -> float:
     return float(np.nansum(seconds_of(timed)))
 
 
-def misaligned(case: Case) -> list[Finding]:
+def misaligned(case: Case) -> Finding | list[Finding]:
     """Find products that the matrix engine cannot load whole."""
     on_engine = (case.ops["engine"] == "matrix") & (case.ops["kind"] == "gemm")
     if not on_engine.any():
@@ -323,7 +320,7 @@ MOSTLY = 0.5
 """Share of the flop in fp32 from which on a step counts as one in fp32."""
 
 
-def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
+def _in_precision(case: Case, name: str, how: str) -> Finding:
     try:
         choose_formats(name, case.model.traced_with.get("framework", ""), case.machine)
     except FomkitError:
@@ -339,7 +336,7 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
     peaks = (case.machine.device.peak(*pair) for pair in set(after.formats.matrix.values()))
     fastest = max((peak.rate.value for peak in peaks if peak is not None), default=None)
     has = "" if fastest is None else f" of {format_quantity(fastest, 'flop_per_s', 3)}"
-    found = Finding(
+    return Finding(
         says=f"The products run in {' and '.join(runs_in)}; with --precision {name} they would run on an engine"
         f"{has}.",
         do=f"{how[0].upper()}{how[1:]}; check that the training still converges, and run this again with "
@@ -349,10 +346,9 @@ def _in_precision(case: Case, name: str, how: str) -> list[Finding]:
         column="dtype, engine",
         rows=evidence(case, rows, after_s),
     )
-    return [found]
 
 
-def faster_engine(case: Case) -> list[Finding]:
+def faster_engine(case: Case) -> Finding | list[Finding]:
     """Find a narrower number format in which the step is faster."""
     ops = case.ops
     if case.options.precision not in (None, "fp32"):
@@ -365,7 +361,7 @@ def faster_engine(case: Case) -> list[Finding]:
         )
     if not case.machine.device.peaks and not len(case.machine.timings):
         return does_not_apply("the machine states no number formats")
-    found = [one for name, how in CANDIDATES.items() for one in _in_precision(case, name, how)]
+    found = [_in_precision(case, name, how) for name, how in CANDIDATES.items()]
     best = min(
         (one.saving.ratio.value for one in found if one.saving is not None and one.state == "advice"), default=0.0
     )
@@ -380,7 +376,7 @@ def faster_engine(case: Case) -> list[Finding]:
 FUSED = "fused"
 
 
-def unfused_update(case: Case) -> list[Finding]:
+def unfused_update(case: Case) -> Finding:
     """Find the saving of a fused update."""
     updates = case.ops["kind"] == "optimizer"
     if not updates.any():
@@ -399,15 +395,13 @@ def unfused_update(case: Case) -> list[Finding]:
     impl = ", ".join(sorted(set(case.ops.loc[rows, "impl"].astype("str"))))
     took = case.ops.loc[rows, "seconds"].sum() / case.device_s
     words = {"foreach": "a few kernels over lists of tensors", "per_tensor": "several kernels for each tensor"}
-    return [
-        Finding(
-            says=f"The update ({rules}) runs as {words.get(impl, impl)} and takes {took:.1%} of the device's "
-            "time; one fused kernel reads and writes less.",
-            do=f"Use torch.optim with fused=True. '{impl}' may be a default of the trace that differs from your "
-            "training; check first.",
-            sure="The update was estimated again as one kernel, from the bytes that it must move.",
-            saving=saving(case.before, after),
-            column="impl",
-            rows=evidence(case, rows, seconds_of(after.ops)[: len(case.ops)]),
-        )
-    ]
+    return Finding(
+        says=f"The update ({rules}) runs as {words.get(impl, impl)} and takes {took:.1%} of the device's "
+        "time; one fused kernel reads and writes less.",
+        do=f"Use torch.optim with fused=True. '{impl}' may be a default of the trace that differs from your "
+        "training; check first.",
+        sure="The update was estimated again as one kernel, from the bytes that it must move.",
+        saving=saving(case.before, after),
+        column="impl",
+        rows=evidence(case, rows, seconds_of(after.ops)[: len(case.ops)]),
+    )

@@ -243,7 +243,6 @@ OF_BATCH = (
 )
 UNUSED = "nothing here uses it"
 
-
 GoalContent = TypedDict("GoalContent", {"asked": float, "at_most": bool, "probability": float})
 ChangeContent = TypedDict("ChangeContent", {
     "parameter": str, "of": str, "unit": str, "setting": float, "reached": bool, "needed": float | None,
@@ -254,7 +253,6 @@ Together = TypedDict("Together", {"values": Mapping[str, float], "factors": Mapp
                                   "then": Ends, "probability": float})  # fmt: skip
 FrontierContent = TypedDict("FrontierContent", {"parameters": list[str], "reached": bool, "points": list[Together],
                                                 "why": str | None})  # fmt: skip
-
 
 Solved = TypedDict("Solved", {
     "schema": str, "fomkit": str, "interval": float, "interval_covers": str, "figure": str,

@@ -20,7 +20,6 @@ from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
 Array = NDArray[np.float64]
 SPACINGS = ("linear", "log")
 
-
 Given: TypeAlias = "str | float | Sequence[float] | Sequence[str] | NDArray[np.float64]"
 """Values as a user gives them: text with units, or numbers in SI units."""
 

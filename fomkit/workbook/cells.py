@@ -115,7 +115,6 @@ def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
 
 _STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "met": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}
 
-
 _NO_SPREAD = NumberFormat(numFmtId=200, formatCode='"none stated"')
 """Number format of the bounds of an interval that was not stated; no other format has this number."""
 

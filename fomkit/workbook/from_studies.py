@@ -44,7 +44,6 @@ from fomkit.workbook.records import (
 if TYPE_CHECKING:
     from fomkit.verbs.compare import Comparison
 
-
 _ROUNDING = 1e-12
 ROUND = "round "
 """Prefix of a machine's notes about changes that a review found."""

@@ -115,15 +115,14 @@ def write_workloads(
 ) -> tuple[Placed, Placed, Placed]:
     """Write the workloads, and given times and jobs where there are any; return the three tables' places."""
     page.intro("Definition of a run of each workload. Grey cells are fixed: a change is reported as a deviation.")
-    first = page.first_row()
-    rows = [list(_workload_row(first + index, one)) for index, one in enumerate(sheet_model.workloads)]
+    rows = [list(_workload_row(number, one)) for number, one in enumerate(sheet_model.workloads, page.first_row())]
     placed = page.table(WORKLOADS, rows, about=[workload.name for workload in sheet_model.workloads])
 
     def stated(table: Table, keys: list[tuple[str, str]], row: Callable[..., Iterator[Value]]) -> Placed:
         if not keys:
             return Placed(table, 0, 0)
-        first = page.first_row()
-        rows = [list(row(first + at, key, sheet_model, values, machines)) for at, key in enumerate(keys)]
+        numbered = enumerate(keys, page.first_row())
+        rows = [list(row(number, key, sheet_model, values, machines)) for number, key in numbered]
         own = {index for index, (_, machine) in enumerate(keys) if machine not in sheet_model.targets}
         return page.table(table, rows, conditions=own, about=keys)
 

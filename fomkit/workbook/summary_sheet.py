@@ -323,8 +323,7 @@ def write_summary(page: Page, sheets: Sheets) -> SummaryCells:
     keys = sorted(values.ratios, key=lambda key: sheet_model.targets.index(key[1]))
     ratios = None
     if keys:
-        first = page.first_row()
-        rows = [list(_ratio_row(first + at, key, sheets)) for at, key in enumerate(keys)]
+        rows = [list(_ratio_row(number, key, sheets)) for number, key in enumerate(keys, page.first_row())]
         ratios = page.table(RATIOS, rows, about=keys)
     after = page.row
     page.row = start

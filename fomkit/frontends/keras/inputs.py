@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -264,15 +263,10 @@ def sums_at_once() -> Iterator[None]:
         pywrap_tfe.TFE_Py_RegisterVSpace(own)
 
 
-@contextmanager
-def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None]:
+def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> AbstractContextManager[None]:
     """Record the optimizer's arguments inside the block; its own ops are traced only if ``run``."""
-    if optimizer is None:
-        yield
-        return
-    apply = optimizer.apply
 
-    def applied(grads: Any, trainable_variables: Any = None) -> Any:
+    def applied(apply: Any, grads: Any, trainable_variables: Any = None) -> Any:
         grads = list(grads)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         for gradient, variable in zip(grads, variables, strict=True):
@@ -281,11 +275,7 @@ def watch_update(optimizer: Any, seen: ApplyArgs, *, run: bool) -> Iterator[None
                 seen.variables.append(variable)
         return apply(grads, variables) if run else None
 
-    optimizer.apply = applied
-    try:
-        yield
-    finally:
-        del optimizer.apply
+    return nullcontext() if optimizer is None else watched(optimizer, apply=applied)
 
 
 def first_axis(values: Any) -> int | None:
@@ -301,8 +291,7 @@ ASSIGNS = ("assign", "assign_sub", "assign_add", "scatter_sub", "scatter_update"
 """Methods of a TensorFlow variable that change it."""
 
 
-@contextmanager
-def _numbers_of_symbols(note: Callable[[str], object]) -> Iterator[None]:
+def _numbers_of_symbols(note: Callable[[str], object]) -> AbstractContextManager[None]:
     """Let the code of an eager step read values of a graph's tensors, for its log: each number is 1."""
     from tensorflow.python.framework.ops import SymbolicTensor
 
@@ -310,17 +299,12 @@ def _numbers_of_symbols(note: Callable[[str], object]) -> Iterator[None]:
         note("a truth value that a step reads from a result is False, so what it would decide is left out")
         return False
 
-    SymbolicTensor.__bool__ = is_false
     one = {"__float__": float, "__int__": int, "__format__": "{:{}}".format, "numpy": lambda value: value}
-    for name, read in one.items():
-        setattr(
-            SymbolicTensor, name, lambda tensor, *how, read=read: read(np.ones(tensor.shape, "float32")[()], *how)
-        )
-    try:
-        yield
-    finally:
-        for name in (*one, "__bool__"):
-            delattr(SymbolicTensor, name)
+    numbers = {
+        name: lambda tensor, *how, read=read: read(np.ones(tensor.shape, "float32")[()], *how)
+        for name, read in one.items()
+    }
+    return replaced(SymbolicTensor, __bool__=is_false, **numbers)
 
 
 class Program:
@@ -405,7 +389,7 @@ class OwnStep:
             stack.enter_context(watched(tf, constant=with_data))
             stack.enter_context(watched(ResourceVariable, **dict.fromkeys(ASSIGNS, assigned)))
             if "apply" in vars(self.optimizer or self):  # the tracer's, which prices the update by its rule
-                stack.enter_context(replaced(self.optimizer, apply=partial(applied, self.optimizer.apply)))
+                stack.enter_context(watched(self.optimizer, apply=applied))
             try:
                 return self.function.python_function(*args, **kwargs)
             except Exception as error:

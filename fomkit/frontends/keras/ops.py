@@ -163,7 +163,6 @@ _TRANSPOSED = "BackpropInput"
 _UNCOUNTED = dict.fromkeys(LOOPS, "a loop whose number of iterations depends on data")
 """Names in the list of unsupported ops for loops, with all ops inside."""
 
-
 _MAY_BE_HEAVY = re.compile(
     r"matmul|xla|dilation|dot|conv|attention|linalg|rnn|lstm|gru|einsum|cholesky|svd|solve|\bqr\b|eig(?!h)|\blu\b|"
     r"tridiagonal|matrix|ctc|sparse|quantized|nonmax|proposals|mfcc|editdistance|isotonic|kmeans|kmc2|sdca|"

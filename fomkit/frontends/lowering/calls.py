@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from fomkit.core.units import default_engine
+from fomkit.core.units import by_key, default_engine
 
 Dimensions = dict[str, int | float | str]
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
@@ -240,13 +240,10 @@ def attention_of_shapes(
 
 def update_rows(op: str, rule: str, impl: str, updated: Iterable[tuple[str, int]]) -> list[TracedOp]:
     """Return one row per number format for one update of tensors, given as (number format, elements)."""
-    numels: dict[str, list[int]] = {}
-    for dtype, numel in updated:
-        numels.setdefault(dtype, []).append(numel)
     shared: Dimensions = {"rule": rule, "impl": impl}
     return [
         TracedOp(op, "optimizer", {**shared, "numel": sum(each), "tensors": len(each)}, dtype, UPDATE, "")
-        for dtype, each in numels.items()
+        for dtype, each in by_key(updated).items()
     ]
 
 

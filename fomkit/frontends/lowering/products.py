@@ -135,7 +135,6 @@ TF_SOLVERS: Mapping[str, Rule | None] = {
 }  # fmt: skip
 """TensorFlow's."""
 
-
 _AT_ONCE = {"linalg_solve_triangular", "MatrixTriangularSolve"}
 
 

@@ -32,7 +32,6 @@ from fomkit.frontends.torch.forms import has_form, without_data
 _NUMBERS = count()
 _NUMBER = "_fomkit_number"
 
-
 _NO_VALUES = (type, torch.nn.Module, ModuleType, FunctionType, torch.SymInt)
 
 

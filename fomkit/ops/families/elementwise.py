@@ -114,7 +114,6 @@ BLOCKS = 320
 TENSORS = 48
 """Elements per block, blocks and tensors per launch, of a kernel over three lists (ATen MultiTensorApply.cuh)."""
 
-
 VARIANTS: tuple[Variant, ...] = (
     *((rule, impl) for rule in UNFUSED for impl in ("per_tensor", "foreach")),
     *((rule, "fused") for rule in FUSED),

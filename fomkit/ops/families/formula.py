@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
 Size = Any
 """A float, an array of floats, or a sympy expression."""
 Variant = tuple[str, ...]

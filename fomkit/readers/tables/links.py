@@ -18,7 +18,6 @@ from fomkit.core.machine import Link, Tier
 
 Vector = NDArray[np.float64]
 
-
 KIB = 2.0**10
 CLASSES: Mapping[str, tuple[float, float]] = {
     "large": (256 * KIB, np.inf), "medium": (4 * KIB, 256 * KIB), "small": (0.0, 4 * KIB),

@@ -46,7 +46,6 @@ from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_p
 
 Vector = NDArray[np.float64]
 
-
 SMALLEST = 20
 AGREE = 1.35
 """Largest ratio of the 90 % to the 10 % quantile at which the smallest timings of an op count as equal."""
