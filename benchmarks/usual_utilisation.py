@@ -11,7 +11,7 @@ The rules are the same for every machine that states architecture, peak and band
   `FEWEST_THIN` for products with a vector;
 - products with one row or column are also a work of their own, for any engine, from `SHORTEST_S` on;
 - the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.throttled`);
-- timings by a library that no framework calls (`APART`) are not used;
+- timings by a library that no framework calls (`APART`) are used only for chips of the same series (`OF_SERIES`);
 - a machine whose file names another's device is that device and has no surfaces of its own;
 - kinds without timings move data: for them there is a table of all timed kinds that do, each with as many rows;
 - products of matrix engines that were timed without host time (`DEVICE_ALONE`), and products of vector units that
@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.machine import Machine
-from fomkit.core.measurement import Surface
+from fomkit.core.measurement import Surface, kind_of_work, on_series
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import is_in
 from fomkit.prediction.exact import row_major
@@ -81,12 +81,14 @@ from fomkit.readers.tables.aiconfigurator import HARNESS
 
 MOST = {"gemm": 150, "tiles": 150, "twins": 1000, "conv": 48, "pointwise": 30, "matvec": 12,
         "attention": 150, "decode": 150, "full": 150}  # fmt: skip
-OTHERS = 36
+OTHERS, MOST_OF_SERIES = 36, 150
 MOVING = ("norm", "pointwise", "softmax")
 APART = ("trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4")
 """Libraries that no framework calls: the utilisation of B200's attention by TensorRT-LLM does not predict other
 machines' FlashAttention. With its rows, the median error of attention on left-out chips is 37 % instead of 30.
+Serving engines use them on all chips of a series: rows of the kinds `OF_SERIES` predict these chips alone.
 Products in nvfp4 are those of one serving engine on two boards of one chip."""
+OF_SERIES = ("attention", "experts")
 SISTERS = ("gb200",)
 """Machines with the chip of another machine here under another power limit: except for products in tiles, which
 select the machines they use, their surfaces would count the same data twice."""
@@ -156,7 +158,12 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
 
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
-    timings = timings[timings["kind"].isin(FEATURES) & ~is_in(timings, "library", *APART)]
+    apart = is_in(timings, "library", *APART)
+    if (rows := timings[apart & timings["kind"].isin(OF_SERIES)]).size:
+        for work, table in in_works(machine, add_costs(rows)):
+            kind, _, engine = work.partition("/")
+            yield on_series(kind, machine.device.architecture, engine), table
+    timings = timings[timings["kind"].isin(FEATURES) & ~apart]
     products = in_tiles(machine, add_costs(timings).assign(own_s=op_seconds(timings)))
     for one in products:
         yield f"{TILED}/{one.engine}", one
@@ -164,8 +171,13 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             yield f"{TWINS}/{one.engine}", one
     if machine.name in SISTERS:
         return
-    costed = add_costs(timings).assign(own_s=op_seconds(timings), kind=by_parts(timings).cells())
-    costed = pd.concat([costed, traffic(costed), thin(costed)], ignore_index=True)
+    costed = add_costs(timings)
+    yield from in_works(machine, pd.concat([costed, traffic(costed), thin(costed)], ignore_index=True))
+
+
+def in_works(machine: Machine, costed: pd.DataFrame) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of costed timings by work, relative to the floor."""
+    costed = costed.assign(own_s=op_seconds(costed), kind=by_parts(costed).cells())
     byte_per_s, launch = machine.device.byte_per_s.value, machine.device.launch_s
     launch_s = 0.0 if launch is None else launch.value
     word_of = costed["pass_name"].where(costed["kind"].isin(BY_PASS), "").fillna("")
@@ -185,8 +197,13 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
             yield work, Table(machine, dtype, engine, rounded, reached)
 
 
+def is_common(work: str) -> bool:
+    """Return whether a work is not one of a single series of chips."""
+    return work.partition("/")[0] == kind_of_work(work)
+
+
 def most(work: str) -> int:
-    return MOST.get(work.partition("/")[0], OTHERS)
+    return MOST.get(work.partition("/")[0], OTHERS if is_common(work) else MOST_OF_SERIES)
 
 
 def spaced(features: np.ndarray, count: int) -> np.ndarray:
@@ -222,7 +239,7 @@ def surface(table: Table, work: str, length: np.ndarray, errors: tuple[float, ..
 
 def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray, work: str) -> tuple[float, ...]:
     """Return evenly probable quantiles of a table's residuals from other chips' surfaces [standard deviations]."""
-    twins, same = work.startswith(TWINS), one.architecture
+    twins, same = work.startswith(TWINS) or not is_common(work), one.architecture
     included = [
         other for other in others if other.machine != one.machine and (other.architecture == same) == twins
     ]
@@ -252,6 +269,8 @@ def entry(work: str, found: list[Table]) -> Iterator[tuple[list[object], np.ndar
     length = np.where(spread > 1e-9, REACH * spread, 1e6).round(3)  # a mean of equal numbers rounds
     plain = [surface(table, work, length) for table in found]
     for table, one in zip(found, plain, strict=True):
+        if one.machine in SISTERS and not is_common(work):
+            continue  # its table tells how far the other board's surface errs
         balance = "" if np.isnan(one.balance) else one.balance
         lengths = " ".join(f"{value:g}" for value in length)
         errors = " ".join(map(repr, missed(table, one, plain, length, work)))
@@ -281,7 +300,8 @@ def texts() -> dict[str, str]:
         for work, table in tables(machine):
             works.setdefault(work, []).append(table)
     surfaces, ops = [",".join(SURFACE_COLUMNS)], [",".join(OP_COLUMNS)]
-    for number, (cells, rows) in enumerate((one for work in sorted(works) for one in entry(work, works[work])), 1):
+    in_order = sorted(works, key=lambda work: (not is_common(work), work))
+    for number, (cells, rows) in enumerate((one for work in in_order for one in entry(work, works[work])), 1):
         surfaces.append(",".join(map(str, [number, *cells])))
         absent = "," * (len(OP_COLUMNS) - 1 - rows.shape[1])
         ops += [",".join(map(str, [number, *row])) + absent for row in rows.tolist()]

@@ -322,6 +322,12 @@ def test_a_board_that_a_short_name_chose_and_a_table_of_other_formats_are_told()
     assert "table is used" not in run("estimate", "gpt2", "-t", "h100-sxm", "--precision", "bf16").output
 
 
+def test_a_wide_interval_names_the_ops_that_make_it_wide() -> None:
+    output = run("estimate", "p2b1", "-t", "titan-x").output
+    assert "the bounds of a step differ by a factor of 11.4: most of it is from conv (backward input), time" in output
+    assert "bounds of a step" not in run("estimate", "p1b3", "-t", "titan-x").output
+
+
 def test_sensitivity_and_solve_of_a_suite_say_it_too(tmp_path: Path) -> None:
     for words in (("sensitivity",), ("solve", "--fom", "2", "--change", "launch_s")):
         content = content_of(words[0], "--suite", short_suite(tmp_path), "--target", "v100", *words[1:])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
+from fomkit.core.machine import chip_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -326,6 +327,25 @@ class TimedWork(NamedTuple):
 
     length: NDArray[np.float64]
     known: tuple[Surface, ...]
+
+
+def on_series(work: str, architecture: str, engine: str) -> str:
+    """Name a kind of work by libraries that run on one series of chips only: chips named alike but for two digits.
+
+    >>> on_series("experts", "NVIDIA Blackwell Ultra GB110", "matrix")
+    'experts on NVIDIA Blackwell GB1/matrix'
+    """
+    words = chip_words(architecture)
+    return f"{work} on {' '.join([*words[:2], *(chip[:3] for chip in words[2:])])}/{engine}"
+
+
+def kind_of_work(name: str) -> str:
+    """Return the kind of a named work.
+
+    >>> kind_of_work("experts/matrix"), kind_of_work("experts on NVIDIA Blackwell GB1/matrix")
+    ('experts', 'experts')
+    """
+    return name.partition("/")[0].partition(" on ")[0]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ machines, as the part of their errors beyond the intervals of the tables (`USES`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, half_width
+from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
@@ -53,6 +53,20 @@ def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, 
     unpriced = float(count[np.isnan(time_s)].sum() / count.sum())
     shares = {source: (1 - unpriced) * seconds.get(source, 0.0) / total for source in TIME_SOURCES}
     return {**shares, UNPRICED: unpriced}
+
+
+WIDE = 5.0
+"""Ratio of the bounds of a step above which a note says which ops are the reason."""
+
+
+def wide_notes(step: Span, timed: Callable[[], pd.DataFrame]) -> tuple[str, ...]:
+    """Return a note on a step with a wide interval: the ops that contribute most to it, and their time source."""
+    if not step.high > WIDE * step.low:
+        return ()
+    ops = timed()
+    words = ops["kind"] + " (" + ops["pass_name"].str.replace("_", " ") + "), time source " + ops["time_source"]
+    most = ((ops["high_s"] - ops["low_s"]) * ops["count"]).groupby(words).sum().idxmax()
+    return (f"the bounds of a step differ by a factor of {step.high / step.low:.1f}: most of it is from {most}",)
 
 
 def check_work(timed: pd.DataFrame, where: str) -> None:

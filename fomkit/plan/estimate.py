@@ -27,7 +27,7 @@ from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precisi
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
-from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work
+from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, wide_notes
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
@@ -439,6 +439,7 @@ def _all_deviations(
         *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),
+        *wide_notes(estimated.step, lambda: estimated.ops),
         *_smaller_batch_notes(model, traced, fitted, estimated),
         *processor_notes(traced, model, machine),
     )

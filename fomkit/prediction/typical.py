@@ -17,7 +17,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
 from fomkit.core.machine import Machine, chip_words
-from fomkit.core.measurement import Surface, TypicalTables
+from fomkit.core.measurement import Surface, TypicalTables, kind_of_work, on_series
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -183,15 +183,16 @@ class TypicalUtilisations(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _closest(tables: TypicalTables, excluded: tuple[str, ...], kind: str, engine: str, pass_name: str) -> str:
-    """Return the name of the best matching table of surfaces for an op; "" where there is none."""
+def _closest(tables: TypicalTables, excluded: tuple[str, ...], chip: str, group: tuple[str, ...]) -> str:
+    """Return the name of the best table of surfaces for ops, first of the chip's series; "" if there is none."""
+    kind, _, engine, pass_name = group
     work = WORK.get(kind, MOVING)
     engines, passes = (engine, "vector", "matrix"), (pass_name, f"{pass_name}_input", "forward")
     if work not in BY_PASS:
         names = [f"{work}/{name}" for name in engines]
     else:
         names = [f"{work}/{name}/{word}" for word in passes for name in engines]
-    names += [_FALLBACKS[work]] if work in _FALLBACKS else []
+    names = [on_series(work, chip, engine), *names, _FALLBACKS.get(work, "")]
     return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 
@@ -355,11 +356,10 @@ def _of_tiles(rows: Rows, dtype: str, machine: Machine, chip: tiles.Chip, peers:
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
     """Return the name of the best surfaces for ops of a kind, format, engine and pass; "" where there are none."""
-    kind, _, engine, pass_name = group
     if (tables := machine.typical) is None:
         why = "has no typical utilisations. Call fomkit.profiles.evidence.with_fits first."
         raise FomkitError(machine.name, why)
-    return _closest(tables, machine.excluded, kind, engine, pass_name)
+    return _closest(tables, machine.excluded, machine.device.architecture, group)
 
 
 def _of_group(
@@ -372,7 +372,7 @@ def _of_group(
     known = rates(machine, dtype, engine)
     if tables is None or found is None or known.byte_per_s is None:
         return None
-    work = name.partition("/")[0]
+    work = kind_of_work(name)
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
     peak = np.full(len(rows), value_of(known.flop_per_s))

@@ -163,7 +163,7 @@ def test_what_is_left_out_is_not_heard(monkeypatch):
 
     def listening(tables, work, excluded=()):
         found = real(tables, work, excluded)
-        included.extend(one.architecture for one in found.known)
+        included.extend(one.architecture for one in (found.known if found else ()))
         return found
 
     monkeypatch.setattr("fomkit.prediction.typical.surfaces", listening)
@@ -206,6 +206,27 @@ def test_every_kind_has_an_answer_whatever_chip_is_left_out():
 )
 def test_the_closest_table_serves(row, source):
     assert typical(row).source.startswith(f"typical of {source} on ")
+
+
+@pytest.mark.parametrize(
+    ("chip", "excluded", "series"),
+    [
+        ("NVIDIA Blackwell Ultra GB110", (), True),
+        ("NVIDIA Blackwell GB100", (), True),
+        ("NVIDIA Blackwell GB202", (), False),  # a board for workstations, which these libraries do not run on
+        ("NVIDIA Hopper GH100", (), False),
+        ("NVIDIA Blackwell Ultra GB110", ("NVIDIA Blackwell GB100",), False),
+    ],
+)
+def test_libraries_of_one_series_of_chips_tell_about_these_alone(chip, excluded, series):
+    of = replace(device(None, fact(8e12), bf16_matrix=2.25e15, nvfp4_matrix=9e15), architecture=chip)
+    experts = {"b": 8.0, "m": 4096.0, "n": 2048.0, "k": 4096.0, "experts": 64.0, "top_k": 8.0}
+    for row in (
+        attention(8.0, 32.0, 4096.0, 128.0, dtype="bf16", engine="matrix"),
+        {**gemm(1, 1, 1, dtype="bf16", engine="matrix"), "op": "experts", "kind": "experts", **experts},
+    ):
+        source = typical(row, replace(machine(of), excluded=excluded)).source
+        assert (" on NVIDIA Blackwell GB1/matrix" in source) is series, source
 
 
 def test_short_ops_reach_less_and_wider_intervals_are_wider():

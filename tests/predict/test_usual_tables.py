@@ -12,7 +12,7 @@ import pytest
 from predict.machines import machine
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.measurement import TypicalTables
+from fomkit.core.measurement import TypicalTables, kind_of_work
 from fomkit.prediction.gp import SURFACE_VARIANCE, surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
@@ -81,7 +81,7 @@ def test_every_machine_that_tells_of_products_has_its_generation_s_year() -> Non
 
 
 def test_every_work_has_the_features_that_its_ops_are_looked_at_by() -> None:
-    assert {name.partition("/")[0] for name in shipped_typical_tables().of} == {*FEATURES, "tiles", "twins"}
+    assert {*map(kind_of_work, shipped_typical_tables().of)} == {*FEATURES, "tiles", "twins"}
 
 
 ROW, OP = (
