@@ -53,8 +53,7 @@ def estimate(
     sizes : mapping, optional
         Other named sizes of the profile, for example ``{"seq": 512}``.
     precision : str, optional
-        fp32, tf32, mixed, bf16, fp8, fp8_block, mxfp8, nvfp4 or int8; default: what the framework would do on
-        the machine.
+        fp32, tf32, mixed, bf16, fp8, fp8_block, mxfp8, nvfp4 or int8; default: what the framework would do.
     interval : float
         Probability level of all intervals.
     scope : str, optional
