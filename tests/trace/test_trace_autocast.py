@@ -192,3 +192,24 @@ def test_a_softmax_reads_fp16_itself_and_bf16_by_a_cast(torch: Any, narrow: str,
     # One cast each way is that of the product that reads the result.
     copies = found[(found["op"] == "aten::_to_copy") & (found["numel"] == numel)]
     assert copies.groupby("pass_name")["count"].sum().to_dict() == {"forward": casts, "backward": casts}
+
+
+def test_a_softmax_copies_a_tensor_in_another_order(torch: Any) -> None:
+    """Heads in the last axis, as talking heads store them, are turned before the softmax and its gradient."""
+
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            turned = torch.softmax(self.before(x).permute(0, 2, 1), -1)
+            return self.after(turned.permute(0, 2, 1))
+
+    found = numbers(mixed(torch, Heads(), 5, 4))
+    rows, numel = found[found["op"].str.contains("_softmax")], 6 * 5 * 4
+    copies = rows[rows["kind"] == "copy"].set_index("pass_name")
+    assert rows["kind"].value_counts().to_dict() == {"softmax": 2, "copy": 2}
+    assert copies["read_byte"].to_dict() == copies["write_byte"].to_dict() == {
+        "forward": 2 * numel, "backward": 4 * numel,
+    }  # fmt: skip

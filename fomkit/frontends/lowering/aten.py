@@ -180,9 +180,15 @@ def copy_into(call: Call) -> list[Work]:
 
 
 def softmax(call: Call) -> list[Work]:
-    """Price a softmax, forward or backward, over axis ``dim``, in the format of its result: it may read fp16."""
+    """Price a softmax, forward or backward, over axis ``dim``, in the format of its result: it may read fp16.
+
+    Tensors in another order than their axes are copied first (ATen's SoftMax.cu and SoftMax.cpp).
+    """
     values = call.arguments.get("output", call.results[0])
-    return row_work("softmax", call, values, values.shape[int(call.arguments["dim"])] if values.shape else 1)
+    copies = [Work("copy", traffic(array.numel, [array], [array]), array.dtype)
+              for array in call.read if not array.packed and all(array.stride)]  # fmt: skip
+    length = values.shape[int(call.arguments["dim"])] if values.shape else 1
+    return [*copies, *row_work("softmax", call, values, length)]
 
 
 def batch_norm(call: Call) -> list[Work]:
