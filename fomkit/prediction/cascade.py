@@ -6,7 +6,7 @@ ops, such as recurrent layers, are predicted as sums of their parts (`price`, `a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -194,15 +194,23 @@ def _does_more(rows: Rows, machine: Machine) -> Flags:
     return does & (machine.device.units is not None)
 
 
-def further_work(rows: Rows, found: Answers, machine: Machine, interval: float) -> Answers:
+def further_work(
+    rows: Rows, found: Answers, machine: Machine, interval: float, price_kernels: Callable[[Rows], Answers]
+) -> Answers:
     """Add drawing random numbers, or a gradient's first kernel, to ops that do so; ``found`` covers the rest."""
     at = np.flatnonzero(_does_more(rows, machine)[places := estimates.places_of(found.index, rows.index)])
     if not len(at):
         return found
-    own, units = rows.take(places[at]), value_of(machine.device.units)
+    own, time_s, units = rows.take(places[at]), found.time_s[at], value_of(machine.device.units)
     twice, numel = is_in(own, "op", TWO_KERNELS), own.number("numel")
-    first, drawing = 3 * item_bytes(own) * numel / own.number("byte"), DRAW_S * numel / (units * found.time_s[at])
-    ratio, least, most = 1 + np.where(twice, first, drawing)
+    moved = item_bytes(own) * numel
+    added = np.where(twice, 3 * moved / own.number("byte") * time_s, DRAW_S * numel / units)
+    if twice.any():
+        sizes = {"inputs": 2.0, "read_byte": 2 * moved, "write_byte": moved, "byte": 3 * moved}
+        first = price_kernels(own.assign(kind="pointwise", op="aten::mul", **sizes).take(np.flatnonzero(twice)))
+        priced = estimates.places_of(first.index, own.index)
+        added[:, priced] = first.times
+    ratio, least, most = 1 + added / time_s
     wider, times = half_width(interval) / half_width(DEFAULT_LEVEL), found.times.copy()
     times[:, at] = transfer.widen(times[:, at], (ratio / least) ** wider, (most / ratio) ** wider) * ratio
     words = np.where(twice, "the product of gradient and result", "the drawing of random numbers").tolist()
@@ -242,30 +250,16 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     Returns the estimators before the sums, and those after them.
     """
     table = partial(_in_turn, steps=(exact.estimate, interpolate.estimate))
-    timed = (
-        exact.estimate,
-        partial(transfer.another_order, table=table),
-        interpolate.estimate,
-        partial(transfer.estimate, table=table),
-    )
+    timed = (exact.estimate, partial(transfer.another_order, table=table), interpolate.estimate,
+             partial(transfer.estimate, table=table))  # fmt: skip
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
     by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
-    before = (
-        partial(transfer.packed_weights, table=whole),
-        *timed,
-        formats,
-        partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
-        partial(one_kernel, steps=by_rates),
-        partial(recurrences, product=whole),
-    )
-    after = (
-        partial(transfer.copied_data, table=table),
-        partial(transfer.moved_data, table=table),
-        partial(transfer.row_gradients, table=table),
-        donors.estimate_collective,
-        *by_rates,
-    )
+    before = (partial(transfer.packed_weights, table=whole), *timed, formats,
+              partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
+              partial(one_kernel, steps=by_rates), partial(recurrences, product=whole))  # fmt: skip
+    after = (partial(transfer.copied_data, table=table), partial(transfer.moved_data, table=table),
+             partial(transfer.row_gradients, table=table), donors.estimate_collective, *by_rates)  # fmt: skip
     return before, after
 
 
@@ -315,8 +309,7 @@ def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Esti
 def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
     """Return value and bounds (3, n) of times that are added up; the value of interpolated times is the mean.
 
-    A library that is slow for one shape and not for its neighbours causes skewed errors: half of the ops take
-    longer than their median, some several times as long. Only independent errors average out in a sum. Where ops
+    A library that is slow for one shape causes skewed errors, which average out in a sum if independent. Where ops
     err together (products of similar sizes, ops far from every timed one) the median stays (docs/adr/0061).
 
     `times`: of ops of these kinds and time sources, with the bounds of normal errors at the level ``interval``.
@@ -348,8 +341,11 @@ def price(
     if in_sums and interval != DEFAULT_LEVEL:
         before, after = (tuple(partial(_for_sums, estimator=one) for one in some) for some in (before, after))
 
+    def kernels(own: Rows) -> Answers:
+        return _in_turn(own, machine, interval, (*before, *after))
+
     def counted(found: Answers) -> Answers:
-        found = further_work(rows, found, machine, interval)
+        found = further_work(rows, found, machine, interval, kernels)
         if not in_sums:
             return found
         kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
