@@ -6,7 +6,7 @@ ops, such as recurrent layers, are predicted as sums of their parts (`price`, `a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -109,8 +109,7 @@ _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for col
 
 BACKWARD = 2.9
 """Time of the backward pass of an attention in one kernel over its forward pass: five products against two, at
-0.7 to 1 of the rate. Of 32 published pairs from six libraries, eight of ten are between 2.5 and 3.4; without any
-one library the median of the rest is 2.9 to 3.1 (docs/adr/0055)."""
+0.7 to 1 of the rate. Of 32 pairs from six libraries, eight of ten are between 2.5 and 3.4 (docs/adr/0055)."""
 BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
 """Standard deviations of its logarithm. The slow side is wider because the training library may differ from the
 one whose forward pass was timed: on one device backward passes took 1 to 1.7 times the time of the fastest."""
@@ -139,8 +138,7 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
 FUSED = ("forward", "backward_input", "backward_weight")
 WALKED, AT_ONCE = (5.5, 0.55, 1.29), (18.0, 0.07, 0.33)
 """Kernel launches per step besides the product (or for all steps together, for the gradient of the weights), and
-the half-widths of the 80 % interval below and above [ln]. Fitted to DeepBench's recurrences on five chips, each
-left out in turn (docs/adr/0065)."""
+the half-widths of the 80 % interval below and above [ln], from DeepBench's recurrences (docs/adr/0065)."""
 
 
 def _fuses(machine: Machine) -> bool:
@@ -178,41 +176,51 @@ def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estim
     return Answers(known.index, times, estimates.transferred(known.source), limit, evidence)
 
 
-DRAWS = frozenset({
-    "aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_", "aten::rand",
-    "aten::rand_like", "aten::uniform_", "Dropout", "Bernoulli", "RandomUniform", "RandomUniformLike",
-    "StatelessRandomUniform", "StatelessRandomUniformV2",
-})  # fmt: skip
+_ATEN = "native_dropout _fused_dropout bernoulli bernoulli_ rand rand_like uniform_"
+_OTHER = "Dropout Bernoulli RandomUniform RandomUniformLike StatelessRandomUniform StatelessRandomUniformV2"
+DRAWS = frozenset((*(f"aten::{name}" for name in _ATEN.split()), *_OTHER.split()))
 """Ops that draw a random number for each element, by the names of three frameworks."""
 DRAW_S = np.array([[1.5e-10], [0.8e-10], [3.6e-10]])
-"""Time of drawing one random number on one processor, in addition to the traffic [s], and its bounds; the high
-bound is all 34 instructions, none hidden behind memory. V100: 0.14 ns; MI100: 0.15 to 0.26 (docs/adr/0060)."""
+"""Time of drawing one random number on one processor besides the traffic [s], and its bounds (docs/adr/0060)."""
+TWO_KERNELS = "aten::_softmax_backward_data"
+"""On a GPU, a kernel of its own multiplies gradient and result first (ATen's SoftMax.cu, docs/adr/0081)."""
 
 
-def _draws_numbers(rows: Rows, machine: Machine) -> Flags:
-    """Select untimed ops that draw random numbers, on devices that state their number of processors."""
+def _does_more(rows: Rows, machine: Machine) -> Flags:
+    """Select untimed ops with work besides their traffic, on devices that state their number of processors."""
     timings = machine.timings
     timed = estimates.cached(timings, None, "ops", lambda: frozenset(as_rows(timings).text("op").words))
-    return is_in(rows, "op", *DRAWS - timed) & (machine.device.units is not None)
+    does = is_in(rows, "op", *(DRAWS | {TWO_KERNELS}) - timed) & ~is_in(rows, "kind", "copy")
+    return does & (machine.device.units is not None)
 
 
-def random_numbers(rows: Rows, found: Answers, machine: Machine, interval: float) -> Answers:
-    """Add the time of drawing random numbers to the ops that draw them; ``found`` covers their traffic alone."""
-    places = estimates.places_of(found.index, rows.index)
-    at = np.flatnonzero(_draws_numbers(rows, machine)[places])
+def further_work(
+    rows: Rows, found: Answers, machine: Machine, interval: float, price_kernels: Callable[[Rows], Answers]
+) -> Answers:
+    """Add drawing random numbers, or a gradient's first kernel, to ops that do so; ``found`` covers the rest."""
+    at = np.flatnonzero(_does_more(rows, machine)[places := estimates.places_of(found.index, rows.index)])
     if not len(at):
         return found
-    numel, units = rows.number("numel")[places[at]], value_of(machine.device.units)
-    ratio, least, most = 1 + DRAW_S * numel / (units * found.time_s[at])
+    own, time_s, units = rows.take(places[at]), found.time_s[at], value_of(machine.device.units)
+    twice, numel = is_in(own, "op", TWO_KERNELS), own.number("numel")
+    moved = item_bytes(own) * numel
+    added = np.where(twice, 3 * moved / own.number("byte") * time_s, DRAW_S * numel / units)
+    if twice.any():
+        sizes = {"inputs": 2.0, "read_byte": 2 * moved, "write_byte": moved, "byte": 3 * moved}
+        first = price_kernels(own.assign(kind="pointwise", op="aten::mul", **sizes).take(np.flatnonzero(twice)))
+        priced = estimates.places_of(first.index, own.index)
+        added[:, priced] = first.times
+    ratio, least, most = 1 + added / time_s
     wider, times = half_width(interval) / half_width(DEFAULT_LEVEL), found.times.copy()
     times[:, at] = transfer.widen(times[:, at], (ratio / least) ** wider, (most / ratio) ** wider) * ratio
-    drawn = dict(zip(at.tolist(), ratio.tolist(), strict=True))
+    words = np.where(twice, "the product of gradient and result", "the drawing of random numbers").tolist()
+    factors = {place: (ratio[number], words[number]) for number, place in enumerate(at.tolist())}
 
     def evidence(place: int) -> str:
-        if place not in drawn:
+        if place not in factors:
             return found.evidence(place)
         as_much = f"an op of this traffic ({found.source.at(place)}, {found.evidence(place)})"
-        return f"{drawn[place]:.2f} × {as_much}, with the drawing of random numbers"
+        return f"{factors[place][0]:.2f} × {as_much}, with {factors[place][1]}"
 
     source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
     return Answers(found.index, times, source, lambda: found.limit, evidence)
@@ -242,30 +250,16 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     Returns the estimators before the sums, and those after them.
     """
     table = partial(_in_turn, steps=(exact.estimate, interpolate.estimate))
-    timed = (
-        exact.estimate,
-        partial(transfer.another_order, table=table),
-        interpolate.estimate,
-        partial(transfer.estimate, table=table),
-    )
+    timed = (exact.estimate, partial(transfer.another_order, table=table), interpolate.estimate,
+             partial(transfer.estimate, table=table))  # fmt: skip
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
     by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
-    before = (
-        partial(transfer.packed_weights, table=whole),
-        *timed,
-        formats,
-        partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
-        partial(one_kernel, steps=by_rates),
-        partial(recurrences, product=whole),
-    )
-    after = (
-        partial(transfer.copied_data, table=table),
-        partial(transfer.moved_data, table=table),
-        partial(transfer.row_gradients, table=table),
-        donors.estimate_collective,
-        *by_rates,
-    )
+    before = (partial(transfer.packed_weights, table=whole), *timed, formats,
+              partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
+              partial(one_kernel, steps=by_rates), partial(recurrences, product=whole))  # fmt: skip
+    after = (partial(transfer.copied_data, table=table), partial(transfer.moved_data, table=table),
+             partial(transfer.row_gradients, table=table), donors.estimate_collective, *by_rates)  # fmt: skip
     return before, after
 
 
@@ -315,8 +309,7 @@ def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Esti
 def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
     """Return value and bounds (3, n) of times that are added up; the value of interpolated times is the mean.
 
-    A library that is slow for one shape and not for its neighbours causes skewed errors: half of the ops take
-    longer than their median, some several times as long. Only independent errors average out in a sum. Where ops
+    A library that is slow for one shape causes skewed errors, which average out in a sum if independent. Where ops
     err together (products of similar sizes, ops far from every timed one) the median stays (docs/adr/0061).
 
     `times`: of ops of these kinds and time sources, with the bounds of normal errors at the level ``interval``.
@@ -348,8 +341,11 @@ def price(
     if in_sums and interval != DEFAULT_LEVEL:
         before, after = (tuple(partial(_for_sums, estimator=one) for one in some) for some in (before, after))
 
+    def kernels(own: Rows) -> Answers:
+        return _in_turn(own, machine, interval, (*before, *after))
+
     def counted(found: Answers) -> Answers:
-        found = random_numbers(rows, found, machine, interval)
+        found = further_work(rows, found, machine, interval, kernels)
         if not in_sums:
             return found
         kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))

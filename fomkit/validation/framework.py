@@ -18,7 +18,6 @@ Backward, and accumulation of gradients (derivatives.yaml and the kernels it nam
 
 - The gradient of an addition is passed on without a kernel.
 - A linear layer has one product for its input, one for its weights, and a sum over the rows for its bias.
-- ``softmax`` multiplies gradient and result first, in a kernel of its own (ATen/native/cuda/SoftMax.cu).
 - Layer norm: one kernel for the input, one for gain and bias; both read gradient and input.
 - ``tanh``, ``gelu`` and ``relu`` read the gradient and one saved tensor; a power has three kernels.
 - A batched product has two products; gradients of its permuted operands are copied where heads are merged again.
@@ -130,10 +129,7 @@ def _backward_batched(row: GraphRow) -> list[Work]:
 
 def _backward_softmax(row: GraphRow) -> list[Work]:
     numel, length = row.numel, row.output[-1]
-    return [
-        elementwise("aten::mul", row.output, 2),
-        traffic("aten::_softmax_backward_data", "softmax", numel, length, 2 * numel, numel, 2),
-    ]
+    return [traffic("aten::_softmax_backward_data", "softmax", numel, length, 2 * numel, numel, 2)]
 
 
 def _backward_layer_norm(row: GraphRow) -> list[Work]:

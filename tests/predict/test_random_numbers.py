@@ -1,4 +1,4 @@
-"""Estimator `random_numbers`: the time of a dropout besides its traffic."""
+"""`further_work`: the time of a dropout besides its traffic, and of a second kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from predict.machines import device, fact, machine, timings
 
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.cascade import DRAW_S, add_times
+from fomkit.prediction.cascade import DRAW_S, TWO_KERNELS, add_times
 from fomkit.profiles.machines import load_machine
 
 NUMEL, UNITS = 2.0**25, 100.0
@@ -55,3 +55,15 @@ def test_a_device_of_unknown_processors_and_one_that_timed_it_take_what_is_known
     assert drawn["time_s"] == same["time_s"]
     (found,) = times(machine(FACTS, timings({**row(DROPOUT), "time_s": 7e-4})), DROPOUT)
     assert (found["time_s"], found["time_source"]) == (7e-4, "measured")
+
+
+@pytest.mark.parametrize("units", [UNITS, None])
+def test_a_softmax_gradient_on_a_gpu_is_two_kernels_of_its_traffic(units: float | None) -> None:
+    """The first multiplies gradient and result; a copy that the op makes before is one kernel everywhere."""
+    of = machine(FACTS if units else replace(FACTS, units=None))
+    moved = {"pass_name": "backward", "inputs": 2.0, "read_byte": 8 * NUMEL, "write_byte": 4 * NUMEL}
+    two, one = ({**row(op), **moved, "kind": "softmax"} for op in (TWO_KERNELS, "aten::_safe_softmax"))
+    rows = [two, one, {**row("aten::mul"), **moved}, {**two, "kind": "copy"}, {**one, "kind": "copy"}]
+    found = add_times(add_costs(table(*rows)), of, interval=0.8)["time_s"].tolist()
+    assert found[0] == pytest.approx(found[1] + (found[2] if units else 0.0))
+    assert found[3] == found[4]

@@ -178,3 +178,38 @@ def test_a_number_format_given_by_its_place_is_heard(torch: Any) -> None:
     profile = mixed(torch, torch.nn.Sequential(torch.nn.Linear(8, 4), Loss()), 8)
     assert set(profile.ops.query("op == 'aten::nll_loss_forward'")["dtype"]) == {"fp32"}
     assert "autocast for cuda: casts are those of a GPU" in profile.notes
+
+
+@pytest.mark.parametrize(("narrow", "casts", "read"), [("float16", 1, 2), ("bfloat16", 2, 4)])
+def test_a_softmax_reads_fp16_itself_and_bf16_by_a_cast(torch: Any, narrow: str, casts: int, read: int) -> None:
+    """On a GPU one kernel reads fp16 and writes fp32, and its gradient is one kernel, too; bf16 is cast."""
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Softmax(-1), torch.nn.Linear(16, 4))
+    found = numbers(mixed(torch, layers, 5, 8, dtype=getattr(torch, narrow)))
+    rows, numel = found[found["kind"] == "softmax"].set_index("pass_name"), 6 * 5 * 16
+    assert set(rows["dtype"]) == {"fp32"}
+    assert rows["read_byte"].to_dict() == {"forward": read * numel, "backward": 8 * numel}
+    assert rows["write_byte"].to_dict() == {"forward": 4 * numel, "backward": read * numel}
+    # One cast each way is that of the product that reads the result.
+    copies = found[(found["op"] == "aten::_to_copy") & (found["numel"] == numel)]
+    assert copies.groupby("pass_name")["count"].sum().to_dict() == {"forward": casts, "backward": casts}
+
+
+def test_a_softmax_copies_a_tensor_in_another_order(torch: Any) -> None:
+    """Heads in the last axis, as talking heads store them, are turned before the softmax and its gradient."""
+
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            turned = torch.softmax(self.before(x).permute(0, 2, 1), -1)
+            return self.after(turned.permute(0, 2, 1))
+
+    found = numbers(mixed(torch, Heads(), 5, 4))
+    rows, numel = found[found["op"].str.contains("_softmax")], 6 * 5 * 4
+    copies = rows[rows["kind"] == "copy"].set_index("pass_name")
+    assert rows["kind"].value_counts().to_dict() == {"softmax": 2, "copy": 2}
+    assert copies["read_byte"].to_dict() == copies["write_byte"].to_dict() == {
+        "forward": 2 * numel, "backward": 4 * numel,
+    }  # fmt: skip

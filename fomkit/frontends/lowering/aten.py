@@ -179,14 +179,16 @@ def copy_into(call: Call) -> list[Work]:
     return [Work("copy", traffic(calls.most_elements(call.written), read, call.written), call.dtype)]
 
 
-def softmax_along(name: str) -> Rule:
-    """Make the rule of a softmax, forward or backward, over axis ``dim`` of the named argument."""
+def softmax(call: Call) -> list[Work]:
+    """Price a softmax, forward or backward, over axis ``dim``, in the format of its result: it may read fp16.
 
-    def rule(call: Call) -> list[Work]:
-        values = call.array(name)
-        return row_work("softmax", call, values, values.shape[int(call.arguments["dim"])] if values.shape else 1)
-
-    return rule
+    Tensors in another order than their axes are copied first (ATen's SoftMax.cu and SoftMax.cpp).
+    """
+    values = call.arguments.get("output", call.results[0])
+    copies = [Work("copy", traffic(array.numel, [array], [array]), array.dtype)
+              for array in call.read if not array.packed and all(array.stride)]  # fmt: skip
+    length = values.shape[int(call.arguments["dim"])] if values.shape else 1
+    return [*copies, *row_work("softmax", call, values, length)]
 
 
 def batch_norm(call: Call) -> list[Work]:
@@ -325,8 +327,7 @@ RULES: Mapping[str, Rule | None] = {
         _fused_rms_norm_backward"""),
     "_weight_norm_interface": weight_norm, "_weight_norm_interface_backward": weight_norm,
     "native_group_norm": group_norm, "native_group_norm_backward": group_norm,
-    **each(softmax_along("self"), "_softmax _log_softmax _safe_softmax"),
-    **each(softmax_along("output"), "_softmax_backward_data _log_softmax_backward_data"),
+    **each(softmax, "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data"),
     # pooling and interpolation
     **each(window_pool, """max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
         max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward"""),

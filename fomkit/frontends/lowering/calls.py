@@ -49,6 +49,12 @@ class Array:
         return prod(self.shape)
 
     @property
+    def packed(self) -> bool:
+        """Whether elements are stored in the order of the axes, without gaps."""
+        axes = zip(self.shape, self.stride, packed_strides(self.shape), strict=True)
+        return all(step == plain for size, step, plain in axes if size > 1)
+
+    @property
     def byte(self) -> int:
         """Bytes in memory; a broadcast or overlapping element counts once.
 

@@ -50,6 +50,10 @@ _WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put 
 WIDEST = frozenset(_WIDEST.split())
 """Ops that run in the widest format of their arguments; all others that autocast casts run in fp32."""
 
+_SOFT = {f"{name}.int": getattr(torch.ops.aten, f"_{name}").default for name in ("softmax", "log_softmax")}
+"""Ops that on a GPU read fp16 and write fp32 in one kernel, and so do their gradients (ATen's SoftMax.cpp,
+``half_to_float``). bf16 is cast before."""
+
 _CASTS: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 """Parameters and their casts by ``id``, cast once per outermost autocast region."""
 
@@ -92,7 +96,10 @@ def _kernel(op: Any, name: str) -> Callable[..., Any]:
             if sums:
                 # Read narrow, summed and written wide, in one kernel.
                 requested = args[place] if len(args) > place else kwargs.get("dtype")
-                return op(*args[:place], **{**kwargs, "dtype": requested or _dtype_for(name, args)})
+                dtype = requested or _dtype_for(name, args)
+                if name in _SOFT and args[0].dtype == torch.float16 and dtype == torch.float32:
+                    return _SOFT[name](args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
+                return op(*args[:place], **{**kwargs, "dtype": dtype})
             with torch._C.DisableTorchFunction():
                 dtype = _dtype_for(name, args)
                 cast = [_cast_all(value, dtype) for value in args]
