@@ -12,7 +12,7 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pandas as pd  # noqa: E402 - its libraries read these variables when they are loaded
 
 # Doctests are collected by importing every room. Keras's import TensorFlow, which takes each process seconds:
-# tests/trace/test_keras_layers.py runs their doctests. The programs that time TensorFlow's ops have none, and there
+# tests/trace/test_keras_layers.py runs their doctests. The programs that time TensorFlow's ops have none. There
 # pytest would import it, too: it asks their `Later` for names.
 collect_ignore_glob = [
     "fomkit/harness/tensorflow/*.py",
