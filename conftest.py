@@ -12,8 +12,10 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pandas as pd  # noqa: E402 - its libraries read these variables when they are loaded
 
 # Doctests are collected by importing every room. Keras's import TensorFlow, which takes each process seconds:
-# tests/trace/test_keras_layers.py runs their doctests.
+# tests/trace/test_keras_layers.py runs their doctests. The programs that time TensorFlow's ops have none. There
+# pytest would import it, too: it asks their `Later` for names.
 collect_ignore_glob = [
+    "fomkit/harness/tensorflow/*.py",
     "fomkit/frontends/keras/*.py",
     "fomkit/frontends/script/keras_*.py",
     "fomkit/bench/keras_*.py",

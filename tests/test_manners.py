@@ -343,7 +343,7 @@ from fomkit.bench import run
 from fomkit.bench.run import FIT_S, PLANS
 run.SQUARES = (256, 512)
 run.FLUSH_FACTOR = 0.0
-PLANS.update({name: plan._replace(budget_s=2.0, limit_s=0.02) for name, plan in PLANS.items()})
+PLANS.update({name: plan._replace(budget_s=0.5, limit_s=0.02) for name, plan in PLANS.items()})
 FIT_S.update(dict.fromkeys(FIT_S, 0.2))
 from fomkit.cli.main import main
 main()

@@ -251,10 +251,12 @@ def verb_function(name: str) -> Callable[..., Any]:
 @cache
 def verb_command(name: str) -> Any:
     """Make a verb's command."""
-    from fomkit.cli.adapter import command_line  # listing the verbs does not need it
+    from fomkit.cli.adapter import command_line, without_pyarrow  # listing the verbs does not need it
 
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name, cls=Verb)(command_line(name, verb_function(name), VERB_ENTRIES[name].examples))
+    with without_pyarrow():
+        function = verb_function(name)
+    alone.command(name, cls=Verb)(command_line(name, function, VERB_ENTRIES[name].examples))
     return typer.main.get_command(alone)
 
 

@@ -121,7 +121,7 @@ def alike(columns: Sequence[NDArray[Any]]) -> tuple[Places, Places]:
     first[group_of[::-1]] = np.arange(rows - 1, -1, -1)  # backwards: the first is written last
     leader = first[group_of]
     leads = leader == np.arange(rows)
-    return np.flatnonzero(leads), (np.cumsum(leads) - 1)[leader]
+    return leads.nonzero()[0], (leads.cumsum() - 1)[leader]
 
 
 def first_alike(rows: pd.DataFrame, keys: Sequence[str]) -> Places:
@@ -155,7 +155,7 @@ def nearest_rows(distance: Matrix, count: int) -> Places:
         tied = np.flatnonzero(near.sum(1) != count)
         less, equal = bits[tied] < last[tied], bits[tied] == last[tied]
         near[tied] = less | (equal & (np.cumsum(equal, 1) <= count - less.sum(1, keepdims=True)))
-    return np.flatnonzero(near).reshape(-1, count)
+    return near.ravel().nonzero()[0].reshape(-1, count)
 
 
 def nearest_of(distance: Matrix, rows: Places) -> tuple[Places, Matrix]:
@@ -289,7 +289,7 @@ class Columns:
         self._is_in: dict[tuple[str, ...], Flags] = {}
         self._derived: dict[tuple[str, float, float], Matrix] = {}
         self._same: dict[tuple[str, ...], tuple[list[tuple[str, ...]], Places]] = {}
-        self.computed: dict[object, Matrix] = {}
+        self.computed: dict[object, Any] = {}
 
     def __len__(self) -> int:
         return len(self.table)

@@ -7,7 +7,7 @@ have them. sympy prints the formulas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isnan
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fomkit.core.units import ITEM_BYTE, REAL_OF, REAL_PRODUCTS
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import least_flop
-from fomkit.ops.families.formula import DEFAULTS, UNUSUAL, Cost, Formula, Row, Variant, columns_of
+from fomkit.ops.families.formula import DEFAULTS, UNUSUAL, Cost, Formula, Row, Size, Variant, columns_of
 from fomkit.ops.families.products import GATES
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import COSTS, TIMES, column_names
@@ -40,13 +40,15 @@ def products_in_one(kind: str, dtype: str) -> float:
 class CostGroup(NamedTuple):
     """The positions of the rows of one kind and variant, and the number of real products in one of theirs.
 
-    For consecutive rows `rows` is a slice, which avoids copies.
+    For consecutive rows `rows` is a slice, which avoids copies. `same`: values of the rows that depend on no size,
+    kept by `cost_columns`.
     """
 
     kind: str
     variant: Variant
     rows: NDArray[np.intp] | slice
     products: NDArray[np.float64]
+    same: dict[str, Size]
 
 
 def cost_groups(ops: pd.DataFrame) -> list[CostGroup]:
@@ -68,6 +70,7 @@ def cost_groups(ops: pd.DataFrame) -> list[CostGroup]:
             variant,
             slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] < len(rows) else np.array(rows),
             np.array([products_in_one(kind, dtypes[row]) for row in rows], np.float64),
+            {},
         )
         for (kind, variant), rows in groups.items()
     ]
@@ -96,19 +99,21 @@ def add_costs(ops: pd.DataFrame, *, checked: bool = False) -> pd.DataFrame:
 
 def cost_columns(
     ops: pd.DataFrame, names: Sequence[str], sized: Mapping[str, NDArray[np.float64]], many: tuple[int, ...] = (),
-    groups: Sequence[CostGroup] | None = None,
+    groups: Sequence[CostGroup] | None = None, changing: Collection[str] | None = None,
 ) -> dict[str, NDArray[np.float64]]:  # fmt: skip
     """Return some of the columns of `add_costs`, for ops (n) or for many sizes of each (n, many).
 
     `sized`: columns with a value for each size (n, many), or one for all (n, 1); `groups`: `cost_groups` of these
-    ops, if they are known.
+    ops, if they are known; `changing`: the columns that may differ in another call for these groups.
     """
     columns = {name: np.full((len(ops), *many), np.nan) for name in names}
     read = dict(sized)
-    for kind, variant, rows, products in cost_groups(ops) if groups is None else groups:
+    for kind, variant, rows, products, same in cost_groups(ops) if groups is None else groups:
         formula = FORMULAS[kind]
-        row = Row(columns_of(ops, rows, read, many), formula.parts)
+        row = Row(columns_of(ops, rows, read, many), formula.parts, same)
         costs = formula.of(variant, row)._asdict()
+        if changing is not None and not same:
+            same.update(row.apart_from(changing))
         if "least_flop" in columns:
             flop = np.broadcast_to(costs["flop"], (len(products), *many))
             costs["least_flop"] = least_flop(row, variant[-1], flop) if kind == "conv" else flop

@@ -110,7 +110,7 @@ class SizedOps:
                     sized[name][place] = cell
 
         def costs(*names: str) -> dict[str, Array]:
-            return cost_columns(rows, names, {**self._fixed, **sized}, (many,), self.groups)
+            return cost_columns(rows, names, {**self._fixed, **sized}, (many,), self.groups, cells.columns)
 
         if "of" in self._fixed:  # index of the parent op, which has `many` rows too
             sized["of"] = self._fixed["of"] * many + np.arange(many)

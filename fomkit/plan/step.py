@@ -185,11 +185,11 @@ def step_rows(timed: pd.DataFrame) -> StepRows:
 
 @lru_cache(maxsize=32)
 def _pass_masks(passes: tuple[str, ...]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Return the names of the passes that occur, and masks of all rows and of the rows of each pass."""
+    """Return the names of the passes that occur, and masks (m, n) of all rows and of the rows of each pass."""
     words = [name.partition("_")[0] for name in passes]
     names = [name for name in PASSES if name in words]
     which = [[True] * len(words), *([word == name for word in words] for name in names)]
-    return names, np.array(which, bool).T
+    return names, np.array(which, bool)
 
 
 def _sum_cells(numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
@@ -223,14 +223,15 @@ class DeviceTimes(NamedTuple):
     shared: Array
 
 
-def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
+def device_times(ops: Ops, uses: Uses, level: float, bare: int = 0) -> DeviceTimes:
     """Add up the ops of each variant, which a device runs one after the other.
 
     Ops of one kind and time source form a family, priced by one estimator. A part of the errors in a family is
     common and adds up linearly (`common_of`). The rest is each op's own and adds in quadrature, as do the errors
     of different families and the error of use in a step.
 
-    `uses`: error that use in a step adds to kernel timings (`fomkit.plan.coverage`); `level`: of the intervals.
+    `uses`: error that use in a step adds to kernel timings (`fomkit.plan.coverage`); `level`: of the intervals;
+    `bare`: how many of the last variants are without the error of use.
     """
     seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), ops.same.max(0, initial=-1) + 1
     width, family = seconds.shape[2], first + ops.sources
@@ -243,9 +244,10 @@ def device_times(ops: Ops, uses: Uses, level: float) -> DeviceTimes:
         common.append(_squared_sums(families, len(shares), common_root * sides))
         squares.append(common[-1] + own)
     below, above = squares
-    for less, more in use_widths(ops.kinds, seconds[0], ops.of_table, uses, level):
-        below += less**2
-        above += more**2
+    in_use = slice(0, width - bare)
+    for less, more in use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level):
+        below[in_use] += less**2
+        above[in_use] += more**2
     whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
     shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
     return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
@@ -284,13 +286,10 @@ def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
     `timed`: a TIMED table; `level`: the level of its intervals; `uses`: the error that use in a step adds to
     timings of single kernels (`fomkit.plan.coverage`); nothing by default.
     """
-    ops = ops_of(timed)
-    return _spans(ops, np.ones((len(ops.kinds), 1), bool), uses, level)[0]
+    return _spans(device_times(ops_of(timed), uses, level), level)[0]
 
 
-def _spans(ops: Ops, which: NDArray[np.bool_], uses: Uses, level: float) -> list[Span]:
-    """Add up several selections of the ops of one variant (n, selections)."""
-    found = device_times(ops._replace(seconds=ops.seconds * which), uses, level)
+def _spans(found: DeviceTimes, level: float) -> list[Span]:
     columns = zip(*found.ends.tolist(), found.shared.tolist(), strict=True)
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
@@ -299,6 +298,7 @@ ON_ONE_CHIP: Mapping[str, tuple[str, ...]] = {
     "facts": ("roofline",), "similar timings": ("interpolated", "extrapolated", "transferred"),
 }  # fmt: skip
 """Time sources whose errors boards of a chip have in common, by name. Facts and timings have none in common."""
+_IN_COMMON = np.array([[source in names for source in SOURCES] for names in ON_ONE_CHIP.values()])
 
 
 def chip_of(machine: Machine) -> str:
@@ -308,7 +308,7 @@ def chip_of(machine: Machine) -> str:
 
 
 def _common_on_chip(
-    rows: StepRows, width_s: float, machine: Machine, level: float, work: str
+    ends: Array, width_s: float, chip: str, work: str, rows: StepRows
 ) -> tuple[tuple[str, float], ...]:
     """Return the shares of a device's error that boards of its chip have in common (`Span.common`), by name.
 
@@ -316,15 +316,11 @@ def _common_on_chip(
     product in two formats have little in common. What use in a step adds counts as the board's own, because no two
     boards of one chip showed it.
 
-    `width_s`: of the interval of the device time [s]; `work`: its name, "" if unknown.
+    `ends` (3, names): the time of the ops of each name, without use in a step; `width_s`: of the interval of the
+    device time [s].
     """
-    chip, sources = chip_of(machine), rows.ops.sources
-    if not chip or not width_s or not work:
-        return ()
-    which = np.hstack([np.isin(sources, [SOURCES[name] for name in names]) for names in ON_ONE_CHIP.values()])
-    _, low, high = device_times(rows.ops._replace(seconds=rows.ops.seconds * which), _ALONE, level).ends
     names = (f"{name} of {chip}, {work}, {' '.join(rows.formats)}" for name in ON_ONE_CHIP)
-    return tuple(zip(names, (((high - low) / width_s) ** 2).tolist(), strict=True))
+    return tuple(zip(names, (((ends[2] - ends[1]) / width_s) ** 2).tolist(), strict=True))
 
 
 def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
@@ -366,9 +362,14 @@ def roll_up_step(
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
     names, which = _pass_masks(rows.passes)
     uses = uses_of(machine) if uses is None else uses
-    device_s, *of_passes = _spans(rows.ops, which, uses, level)
-    common = _common_on_chip(rows, device_s.high - device_s.low, machine, level, work)
-    device_s = replace(device_s, common=common)
+    chip = chip_of(machine) if work else ""
+    if chip:
+        which = np.concatenate([which, _IN_COMMON[:, rows.ops.sources[:, 0]]])
+    bare = len(ON_ONE_CHIP) if chip else 0
+    found = device_times(rows.ops._replace(seconds=rows.ops.seconds * which.T), uses, level, bare)
+    device_s, *of_passes = _spans(found, level)[: 1 + len(names)]
+    if chip and (width_s := device_s.high - device_s.low):
+        device_s = replace(device_s, common=_common_on_chip(found.ends[:, -bare:], width_s, chip, work, rows))
     whole = partial(replace, shared=device_s.shared, common=device_s.common)
     terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
     host, input_s = terms.host_s, terms.input_s

@@ -235,9 +235,9 @@ def _above_facts(family: Known, places: Places, machine: Machine, interval: floa
     """
     key = f"above facts {machine.excluded}"
     above = cached(family.training, machine.device, key, lambda: np.full(len(family.training), np.nan))
-    lacking = np.unique(places)
-    lacking = lacking[np.isnan(above[lacking])]
-    if len(lacking):
+    lacking = places[np.isnan(above[places])]
+    if lacking.size:
+        lacking = np.unique(lacking)
         rows = add_costs(family.training.iloc[lacking].reset_index(drop=True), checked=True)
         found = prior.estimate(rows, machine, interval)
         time_s = rows["_time_s"].to_numpy(np.float64)[found.index]
@@ -258,8 +258,9 @@ def _nearest(blocks: Iterable[Matrix]) -> tuple[Places, Matrix]:
 def _offsets(near: Matrix, places: Places, above: Matrix, noise: Matrix) -> Matrix:
     """Return the mean of ``above`` over the nearest timed products, ``places`` (q, n), shrunk towards 0 (q)."""
     weight = 1 / ((near + 0.5) ** 2 * noise[places])
-    known = above[places]
-    centre = np.median(known, 1, keepdims=True)
+    known, count = above[places], places.shape[1]
+    ordered = np.sort(known, 1)
+    centre = (ordered[:, (count - 1) // 2, None] + ordered[:, count // 2, None]) / 2  # the median
     known = np.clip(known, centre - ALONE, centre + ALONE)  # one outlier has little predictive value
     total = weight.sum(1)
     found = (weight * known).sum(1) / total

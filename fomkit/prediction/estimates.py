@@ -55,13 +55,13 @@ class Rows:
         return np.arange(len(self)) if self._at is None else self._at
 
     @cached_property
-    def _of_table(self) -> Places | slice:
-        """The row of the table for each row."""
-        if self.many == 1:
-            return slice(None) if self._at is None else self._at
-        if self._at is None:
-            return np.repeat(np.arange(len(self._columns)), self.many)
-        return self._at // self.many
+    def _of_sized(self) -> Places:
+        """The row of the table for each row, if there are several sizes of it."""
+        return self._places // self.many
+
+    def _of_table(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Return what a column (…, n) of the table holds for each row."""
+        return self._chosen(column) if self.many == 1 else column.take(self._of_sized, -1)
 
     def varies(self, columns: Iterable[str]) -> bool:
         """Return whether one of some columns besides the batch may differ between the sizes of an op."""
@@ -78,10 +78,10 @@ class Rows:
     @property
     def index(self) -> Indices:
         """The index of each row in the table."""
-        return self._columns.index[self._of_table] if self.many == 1 else self._places
+        return self._chosen(self._columns.index) if self.many == 1 else self._places
 
     def _chosen(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
-        return column if self._at is None else column.take(self._at)  # a third of the time of an index
+        return column if self._at is None else column.take(self._at, -1)  # a third of the time of an index
 
     def has(self, column: str) -> bool:
         """Return whether there is such a column."""
@@ -93,7 +93,7 @@ class Rows:
             return found
         known = self._read.get(column)
         if known is None:
-            return self._columns.number(column)[self._of_table]
+            return self._of_table(self._columns.number(column))
         if callable(known):
             known = self._read[column] = unchanging(known())
         return self._chosen(known)
@@ -110,21 +110,21 @@ class Rows:
         if column in self._given:
             return derive(self.number(column), default, least)
         if column not in self._read:
-            return self._columns.derived(column, default, least)[self._of_table]
+            return self._of_table(self._columns.derived(column, default, least))
         name = f"{column}, {default}, {least}"
         if name not in self._read:
             whole = Rows(self._columns, None, {}, self._read, self.many).number(column)
             self._read[name] = unchanging(derive(whole, default, least))
         return self._chosen(self._read[name])
 
-    def once(self, compute: Callable[[Rows], Matrix], columns: frozenset[str]) -> Matrix:
+    def once(self, compute: Callable[[Rows], NDArray[Scalar]], columns: frozenset[str]) -> NDArray[Scalar]:
         """Return (…, n) what is computed from some columns; once per row of the table where these are its own."""
         if not (columns.isdisjoint(self._given) and columns.isdisjoint(self._read)):
             return compute(self)
         if compute not in (known := self._columns.computed):
-            known[compute] = unchanging(compute(Rows(self._columns, None, {}, {})))
-        found = known[compute]
-        return found[..., of] if isinstance(of := self._of_table, slice) else found.take(of, -1)
+            known[compute] = compute(Rows(self._columns, None, {}, {}))
+            known[compute].flags.writeable = False
+        return self._of_table(known[compute])
 
     def text(self, column: str) -> Words:
         """Return a column of words."""
@@ -132,31 +132,30 @@ class Rows:
         if isinstance(given, Words):
             return given
         found = self._columns.text(column)
-        return found if self._at is None and self.many == 1 else found.taken(self._of_table)
+        return Words(self._of_table(found.codes), found.words)
 
     def is_in(self, column: str, *words: str) -> Flags:
         """Return which rows hold one of some words."""
         if column in self._given:
             return self.text(column).is_in(*words)
-        return self._columns.is_in(column, *words)[self._of_table]
+        return self._of_table(self._columns.is_in(column, *words))
 
     def same_texts(self, columns: tuple[str, ...]) -> tuple[list[tuple[str, ...]], Places]:
         """Return the distinct combinations of text columns, by first appearance, and each row's number of them."""
         if any(column in self._given for column in columns):
             return combinations([self.text(column) for column in columns])
         every, number = self._columns.same_texts(columns)
-        numbers_of, distinct = numbered(number[self._of_table], len(every))
+        numbers_of, distinct = numbered(self._of_table(number), len(every))
         return [every[one] for one in distinct], numbers_of
 
     def take(self, which: Places | Flags) -> Rows:
         """Select some of the rows, by position or by a flag for each."""
         at = which.nonzero()[0] if which.dtype == bool else np.asarray(which, np.intp)
         given = {
-            name: column.taken(at) if isinstance(column, Words) else column[at]
+            name: column.taken(at) if isinstance(column, Words) else column.take(at)
             for name, column in self._given.items()
         }
-        return Rows(self._columns, at if self._at is None else self._at[at], given, self._read,
-                    self.many)  # fmt: skip
+        return Rows(self._columns, at if self._at is None else self._at.take(at), given, self._read, self.many)
 
     def assign(self, **columns: Matrix | Words | float | str) -> Rows:
         """Return the same rows with other columns; a single number or word applies to all rows."""
@@ -170,7 +169,8 @@ class Rows:
     def frame(self, names: Sequence[str]) -> pd.DataFrame:
         """Return some columns as a table, with the rows' own index."""
         known = [name for name in names if name in self._columns.names]
-        chosen = self._columns.table[known].iloc[self._of_table].set_axis(self.index)
+        of = self._of_table(np.arange(len(self._columns)))
+        chosen = self._columns.table[known].iloc[of].set_axis(self.index)
         sized = {name: self.number(name) for name in known if isinstance(self._read.get(name), np.ndarray)}
         own = {name: column for name, column in self._given.items() if name in names}
         given = {name: column.cells() if isinstance(column, Words) else column for name, column in own.items()}
@@ -195,14 +195,14 @@ def repeated(columns: Columns, many: int, **sized: Matrix | Callable[[], Matrix]
 
 def numbers(rows: Table, column: str, default: float = np.nan) -> Matrix:
     """Return a number column as float64, with ``default`` where it is empty or absent."""
-    rows = as_rows(rows)
+    rows = rows if isinstance(rows, Rows) else as_rows(rows)
     # NaN is the only number that is not equal to itself.
     return rows.number(column) if default != default else rows.filled(column, default)
 
 
 def is_in(rows: Table, column: str, *words: str) -> Flags:
     """Return in which rows a text column holds one of some words."""
-    return as_rows(rows).is_in(column, *words)
+    return (rows if isinstance(rows, Rows) else as_rows(rows)).is_in(column, *words)
 
 
 def places_of(wanted: Indices, among: Indices) -> Places:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -47,9 +48,11 @@ def flag(condition: Matrix | Flags) -> Matrix:
     return 2.0 * np.asarray(condition, np.float64)
 
 
-def roofline_terms(rows: Table) -> Matrix:
-    """Return the terms (n × 3) of the plain roofline: one call, its flop and its byte."""
-    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop"), numbers(rows, "byte")])
+def roofline_terms(rows: Table, count: int = 3) -> Matrix:
+    """Return the terms (n × 3) of the plain roofline: one call, its flop and its byte; and columns for others."""
+    terms = np.ones((len(rows), count))
+    terms[:, 1], terms[:, 2] = numbers(rows, "flop"), numbers(rows, "byte")
+    return terms
 
 
 PRODUCT_TILE = 128.0
@@ -185,9 +188,10 @@ def conv_terms(rows: Table) -> Matrix:
     convolution scatters, or multiplies zeros: libraries take up to four times as long as for the forward pass. The
     forward pass gets no such term: there is a good algorithm for every shape.
     """
-    terms, (padded, *slow) = roofline_terms(rows), as_rows(rows).once(_shape_factors, _OF_SHAPE)
+    terms, (padded, *slow) = roofline_terms(rows, 5), as_rows(rows).once(_shape_factors, _OF_SHAPE)
     terms[:, 1] *= padded
-    return np.column_stack([terms, *(np.where(where > 0, terms[:, 1], 0.0) for where in slow)])
+    terms[:, 3], terms[:, 4] = (np.where(where > 0, terms[:, 1], 0.0) for where in slow)
+    return terms
 
 
 ONE_WAY = ("all_gather", "reduce_scatter", "all_to_all")
@@ -339,8 +343,7 @@ VIEWS: Mapping[str, View] = {
 
 def look_at(rows: Table, kind: str, row_count: int) -> Matrix:
     """Return the features of rows for a fit of ``row_count`` training rows."""
-    rows = as_rows(rows)
-    return with_tiles(VIEWS[kind].features(rows), rows, kind, row_count)
+    return with_tiles(VIEWS[kind].features(rows := as_rows(rows)), rows, kind, row_count)
 
 
 def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matrix:
@@ -352,16 +355,15 @@ def with_tiles(features: Matrix, rows: Rows, kind: str, row_count: int) -> Matri
 def families(rows: Table) -> Iterator[tuple[FamilyName, Places]]:
     """Yield the families in a table: name and row positions, in order of first appearance."""
     found, codes = same_texts(rows, *FamilyName._fields[:4])
-    merged: dict[FamilyName, int] = {}
-    number = np.full(len(found), -1)
+    merged, number = dict[FamilyName, int](), np.full(len(found), -1)
     for code, cells in enumerate(found):
         name = FamilyName(*cells)
         if name.kind in VIEWS:
             name = name if KINDS[name.kind].by_pass else name._replace(pass_name="")
             number[code] = merged.setdefault(name, len(merged))
-    family_of = number[codes]
-    for at, name in enumerate(merged):
-        places = np.flatnonzero(family_of == at)
+    order = np.argsort(family_of := number.take(codes), kind="stable")
+    ends = np.bincount(family_of + 1, minlength=len(merged) + 1).cumsum().tolist()
+    for name, places in zip(merged, (order[start:end] for start, end in pairwise(ends)), strict=True):
         if (parts := VIEWS[name.kind].parts) is None:
             yield name, places
             continue
@@ -375,10 +377,8 @@ def servable(rows: Table, kind: str) -> Flags:
     Recurrent timings with an input projection, more layers or directions are other ops; so are packed weights.
     """
     good = ~(numbers(rows, "weight_share") < 1)
-    if kind == "rnn":
-        plain = {"input_size": 0.0, "layers": 1.0, "directions": 1.0}
-        for name, value in plain.items():
-            good &= numbers(rows, name) == value
+    for name, value in (("input_size", 0.0), ("layers", 1.0), ("directions", 1.0)) if kind == "rnn" else ():
+        good &= numbers(rows, name) == value
     return good
 
 

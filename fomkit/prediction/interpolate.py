@@ -117,7 +117,7 @@ class Family(NamedTuple):
     """A fit with its training rows, prepared for queries.
 
     `rows`: those of ``training``.
-    `alike`: the value of each size that is the same in all timed ops.
+    `alike`: the sizes that are the same in all timed ops; `differs`: finds ops in which one of them differs.
     `describe`: writes the sizes of a timed op, by its position.
     `falls`: finds pairs of timed products of which the larger is faster.
     `rungs`: cache of predictions of products by device, excluded machines and interval, with the device itself.
@@ -127,7 +127,8 @@ class Family(NamedTuple):
     training: pd.DataFrame
     rows: Rows
     fitted: gp.Precomputed
-    alike: Mapping[str, float]
+    alike: frozenset[str]
+    differs: Callable[[Rows], Flags]
     describe: Callable[[int], str]
     falls: Callable[[], Falls]
     rungs: dict[tuple[Any, ...], tuple[Any, dict[tuple[Any, ...], Any]]]
@@ -185,7 +186,9 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
         known = np.concatenate([known, fit.elsewhere.reshape(-1, known.shape[1])])
         noise = fit.row_noise - fit.hyper.noise
     precomputed = gp.precompute(known, fit.residual, noise, fit.hyper, fit.weights)
-    return Family(fit, training, rows, precomputed, _constant_sizes(training, kind), describe, falls, {})
+    alike = _constant_sizes(training, kind)
+    differs = partial(_differs, alike=alike)
+    return Family(fit, training, rows, precomputed, frozenset(alike), differs, describe, falls, {})
 
 
 def correction_of(fitted: gp.Precomputed, query: gp.Queries, grid: Places = gp.NO_GRID) -> Matrix:
@@ -283,7 +286,7 @@ def _answers(rows: Rows, kind: str, terms: Matrix, query: gp.Queries, family: Fa
     log_s = between_timings(family.rows, family.training, rows, kind, mean + found.mean)
     unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
     log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family)
-    far = _differs(rows, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
+    far = rows.once(family.differs, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
     def evidence(place: int) -> str:
@@ -370,7 +373,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
         features = view.features(chosen) if good.any() and not lazily else terms
         for name, at in found:
             start, end = end, end + len(at)
-            own = start + np.flatnonzero(good[start:end])
+            own = start + good[start:end].nonzero()[0]
             family = family_of(machine, name) if len(own) else None
             if family is None:
                 continue

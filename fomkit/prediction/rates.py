@@ -210,7 +210,7 @@ def _bounds_by(arithmetic: Flags, flop: Matrix, byte: Matrix, known: Rates) -> B
 def same_rates(rows: Table) -> dict[tuple[str, str], Places]:
     """Return the positions of the rows of each number format and engine."""
     pairs, numbers_of = same_texts(rows, "dtype", "engine")
-    return {(dtype, engine): np.flatnonzero(numbers_of == at) for at, (dtype, engine) in enumerate(pairs)}
+    return {(dtype, engine): (numbers_of == at).nonzero()[0] for at, (dtype, engine) in enumerate(pairs)}
 
 
 def bounds(rows: Table, machine: Machine) -> Bounds:

@@ -6,7 +6,7 @@ consists of arithmetic and of `floor`, `ceil` and `log2`, which accept all three
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,6 +79,7 @@ class Row:
 
     `column`: returns the value of a column by its name.
     `parts`: as in `Formula`.
+    `known`: values that are known already.
 
     >>> sizes = {"height": 3.0, "width": 5.0}
     >>> row = Row(sizes.__getitem__, {"area": lambda height, width: height * width})
@@ -87,10 +88,11 @@ class Row:
     """
 
     def __init__(
-        self, column: Callable[[str], Size], parts: Mapping[str, Callable[..., Size]] | None = None
-    ) -> None:
+        self, column: Callable[[str], Size], parts: Mapping[str, Callable[..., Size]] | None = None,
+        known: Mapping[str, Size] | None = None,
+    ) -> None:  # fmt: skip
         self._column, self._parts = column, parts or {}
-        self._known: dict[str, Size] = {}
+        self._known: dict[str, Size] = dict(known or {})
 
     def __getitem__(self, name: str) -> Size:
         if name not in self._known:
@@ -101,6 +103,15 @@ class Row:
     def give(self, function: Callable[..., Any], **chosen: str) -> Any:
         """Call a function with the values that its arguments name."""
         return function(**chosen, **{name: self[name] for name in arguments(function) if name not in chosen})
+
+    def apart_from(self, changing: Collection[str]) -> dict[str, Size]:
+        """Return the values read or computed so far that do not depend on some columns."""
+
+        def depends(name: str) -> bool:
+            part = self._parts.get(name)
+            return name in changing or (part is not None and any(map(depends, arguments(part))))
+
+        return {name: value for name, value in self._known.items() if not depends(name)}
 
 
 def columns_of(
