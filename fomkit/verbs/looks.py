@@ -124,7 +124,7 @@ def memory(
     Examples
     --------
     >>> memory("alexnet", "v100", batch=64).content["target"]["largest_batch"]
-    1170
+    1117
     """
     from fomkit.output.machines import format_memory
     from fomkit.verbs.compare import spread_as

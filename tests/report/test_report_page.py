@@ -22,7 +22,7 @@ from fomkit.plan.evidence import op_frame
 from fomkit.plan.job import place_job
 from fomkit.plan.options import Options
 from fomkit.verbs.machine_view import OF_FORMATS
-from fomkit.verbs.report.step import devices, scaling
+from fomkit.verbs.report.step import devices, memory, scaling
 from fomkit.verbs.report.write import sensitivity
 
 MOST_BYTE = 3_000_000
@@ -287,3 +287,11 @@ def test_the_nodes_of_one_run_and_the_memory_of_16_bits_are_no_limits_of_a_page(
     job = fomkit.estimate("resnet50", "a100-sxm", nodes=1, batch=64, precision="bf16")
     said = {one.title: one.lines for one in devices(job, placed, "e0", narrow).lists}
     assert said["Assumed of memory"] == OF_FORMATS
+
+
+def test_memory_of_a_training_by_its_sizes_is_by_role() -> None:
+    section = memory(fomkit.estimate("today/llama3-8b", "b300-sxm", batch=2), "one")
+    assert "215,752 MiB at once, which fits into the 276,480 MiB of b300-sxm (78%)" in section.says[0]
+    assert "libraries is 3,968 MiB (256 MiB to 8,448 MiB): PyTorch's out-of-memory messages" in section.says[0]
+    assert section.tables[0].rows[-1][0].text == "activation"
+    assert "as with --layout data=1" in section.lists[0].lines[0]

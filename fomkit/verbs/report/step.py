@@ -159,9 +159,9 @@ def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
     )
 
 
-def _by_role(held: Held) -> Table:
+def _by_role(held: Held, title: str) -> Table:
     pieces = pd.DataFrame([{"for": ROLE_WORDS.get(role, role), "byte": byte} for role, byte in held.items()])
-    return frame_table("Memory of the fullest device", pieces, {"for": "", "byte": "memory"})
+    return frame_table(title, pieces, {"for": "", "byte": "memory"})
 
 
 def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> Section:
@@ -175,7 +175,7 @@ def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> S
     tables = [Table(f"One step, with {level_text(whole_s.level)} intervals", head, rows)]
     held = placed.stepper.held(placed.devices, placed.batch)
     if held is not None:
-        tables.append(_by_role(held))
+        tables.append(_by_role(held, "Memory of the fullest device"))
     says = (
         f"{job_words(job)}.",
         "The memory of a device is unknown." if held is None else _memory_verdict(estimate, sum(held.values())),
@@ -194,7 +194,12 @@ def memory(estimate: Estimate, key: str) -> Section:
     if held is not None:
         says = (_memory_verdict(estimate, sum(held.values())),)
         return Section(
-            f"{key}-memory", MEMORY_TITLE, says, (), (_by_role(held),), (Listing("Assumed", (BY_SIZES,)),)
+            f"{key}-memory",
+            MEMORY_TITLE,
+            says,
+            (),
+            (_by_role(held, "Memory of the device"),),
+            (Listing("Assumed", (BY_SIZES,)),),
         )
     try:
         live = memory_table(estimate)
