@@ -158,6 +158,14 @@ def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return found
 
 
+def sums_by_key(pairs: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    """Return the sum of the values of each key, added in the order of the pairs."""
+    found: dict[Key, float] = {}
+    for key, value in pairs:
+        found[key] = found.get(key, 0.0) + value
+    return found
+
+
 def equal_fields(one: Any, other: object) -> bool:
     """Return whether two objects of a dataclass agree in all fields that count; a table equals only itself.
 

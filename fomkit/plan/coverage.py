@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
+from fomkit.core.units import sums_by_key
 from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
@@ -44,9 +45,7 @@ def shares_of(count: Array, time_s: Array, sources: Sequence[str]) -> dict[str, 
     Work without a time has no share of a time; ``unpriced`` is its share of the op executions, and the other
     shares are scaled so that all sum to 1.
     """
-    seconds: dict[str, float] = {}
-    for source, spent_s in zip(sources, np.nan_to_num(time_s * count).tolist(), strict=True):
-        seconds[source] = seconds.get(source, 0.0) + spent_s
+    seconds = sums_by_key(zip(sources, np.nan_to_num(time_s * count).tolist(), strict=True))
     total = sum(seconds.values())
     if not total:
         return {**dict.fromkeys(TIME_SOURCES, 0.0), UNPRICED: 1.0}

@@ -19,6 +19,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Fact, Machine, Overhead, chip_words
 from fomkit.core.model import OF_SIZES, ModelProfile
+from fomkit.core.units import sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
 from fomkit.prediction.rates import power_shortfall
@@ -165,9 +166,7 @@ class StepRows(NamedTuple):
     @property
     def bound(self) -> str:
         """The bound of the ops that take most of the time: compute, memory, launch, or unknown."""
-        totals: dict[str, float] = {}
-        for bound, time_s in zip(self.bounds, self.ops.seconds[0, :, 0].tolist(), strict=True):
-            totals[bound] = totals.get(bound, 0.0) + time_s
+        totals = sums_by_key(zip(self.bounds, self.ops.seconds[0, :, 0].tolist(), strict=True))
         return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
 
 

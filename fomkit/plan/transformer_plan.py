@@ -18,6 +18,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common, at_level
 from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.transformer import Transformer
+from fomkit.core.units import sums_by_key
 from fomkit.ops.pricing import add_costs
 from fomkit.parallel import traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
@@ -137,11 +138,7 @@ class Work:
 
     def by_source(self, runs: Array) -> dict[str, float]:
         """Add up time by time source [s]."""
-        found: dict[str, float] = {}
-        seconds = (self.ops.seconds[0, :, 0] * runs).tolist()
-        for source, spent in zip(self._sources, seconds, strict=True):
-            found[source] = found.get(source, 0.0) + spent
-        return found
+        return sums_by_key(zip(self._sources, (self.ops.seconds[0, :, 0] * runs).tolist(), strict=True))
 
 
 class Pieces(NamedTuple):
@@ -294,10 +291,7 @@ class TransformerPlan:
             parts.append((work, work.runs("none")))
             waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
         late = add_common([self._host_wait(work, own, layout.launch) for work, own in parts])
-        by_source: dict[str, float] = {}
-        for work, own in parts:
-            for source, spent in work.by_source(own).items():
-                by_source[source] = by_source.get(source, 0.0) + spent
+        by_source = sums_by_key(spent for work, own in parts for spent in work.by_source(own).items())
         return Stage(add_common([self._span(parts), late]), late, add_waits(waits), by_source)
 
     def _context_waits(self, layout: Layout, samples: float, block: Work) -> Waits:

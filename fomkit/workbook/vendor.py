@@ -8,7 +8,7 @@ fields are left out, or recomputed from figures of the target.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,7 +18,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
 from fomkit.core.machine import Device, Machine
-from fomkit.core.units import DAY_S, by_key
+from fomkit.core.units import DAY_S, by_key, sums_by_key
 from fomkit.files.op_csv import format_as_given
 from fomkit.harness.torch.cases import CannotTimeError
 from fomkit.harness.torch.times import check_case, knows_op
@@ -26,16 +26,7 @@ from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS
 from fomkit.ops.tables import column_names
 from fomkit.plan.estimate import Estimate
 from fomkit.workbook.input_sheets import fact_rows
-from fomkit.workbook.records import (
-    SHARED_USES,
-    Case,
-    Given,
-    JobTerms,
-    OpLine,
-    SheetModel,
-    WorkloadFacts,
-    evaluate,
-)
+from fomkit.workbook.records import SHARED_USES, Case, Given, JobTerms, OpLine, SheetModel, WorkloadFacts, evaluate
 
 Record = TypeVar("Record")
 BASELINE = "baseline"
@@ -234,14 +225,6 @@ def _refusals(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def _sum_shares(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for each in shares:
-        for model, share in each.items():
-            found[model] = found.get(model, 0.0) + share
-    return found
-
-
 def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     """Return the distinct ops that account for most of the predicted time of some estimates.
 
@@ -264,7 +247,10 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     if not any(map(len, found)):
         raise FomkitError("pack", "no op has a time, so none can be chosen. Choose another target.")
     together = pd.concat(found).groupby(keys, dropna=False, sort=False)
-    table = together.agg(note=("note", "; ".join), seconds=("seconds", "max"), shares=("shares", _sum_shares))
+    table = together.agg(
+        note=("note", "; ".join), seconds=("seconds", "max"),
+        shares=("shares", lambda shares: sums_by_key(one for each in shares for one in each.items())),
+    )  # fmt: skip
     table = table.reset_index().sort_values("seconds", ascending=False, kind="stable").drop(columns="seconds")
     return table.reindex(columns=[*column_names("TIMINGS"), "shares"]).reset_index(drop=True)
 
