@@ -375,21 +375,25 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
 
 
-MASKED, FEWER = "a fused kernel skips the masked half", "the tokens reach only some of the experts"
-REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): MASKED, ("experts", "memory"): FEWER}
-"""Why a kind is faster than its bounding rate; others exceed the peak by boost clocks, bandwidth by caches."""
+REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
+"""Why a kind is faster than its bounding rate; other kinds exceed the peak by boost clocks, bandwidth by
+caches."""
 UNEXPLAINED = "more than boost clocks explain, even"
 """In DeepBench's training sheets this applies to 20 of 434 convolutions above the peak, all of the P100 in
 fp16."""
 
-AT_MOST: Mapping[str, float] = {MASKED: 2.0, FEWER: 2.0, "boost clocks": 1.0, "caches hold part of the data": 3.5}
+AT_MOST: Mapping[str, float] = {
+    "a fused kernel skips the masked half": 2.0,
+    "boost clocks": 1.0,
+    "caches hold part of the data": 3.5,
+}
 """Most that each reason can speed up an op, apart from `BOOST`; beyond that the evidence names no reason."""
 DEFAULT_REASONS: Mapping[str, str] = {"compute": "boost clocks", "memory": "caches hold part of the data"}
 
 
 def _reason(kind: str, bound: str, byte: float, share: float, least: float) -> str:
     """Return why a time is this share of the floor; the cheapest algorithm needs the share ``least`` of flop."""
-    if bound == "memory" and byte > CACHED_BYTE and (kind, bound) not in REASONS:
+    if bound == "memory" and byte > CACHED_BYTE:
         return "the data exceed every cache; the table or the stated bandwidth is wrong"
     if kind == "conv" and bound == "compute" and share * BOOST < least:
         return f"{UNEXPLAINED} with the cheapest known algorithm, {least:.0%} of the arithmetic"

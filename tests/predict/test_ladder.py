@@ -169,17 +169,6 @@ def test_a_time_below_the_floor_says_why():
     )
 
 
-def test_experts_below_the_memory_floor_do_not_put_their_table_in_doubt():
-    """Few tokens reach only some of the experts, and only these are read: the bandwidth may well be right."""
-    sizes = {"b": 256.0, "m": 64.0, "n": 2048.0, "k": 7168.0, "experts": 256.0, "top_k": 8.0}
-    rows = add_costs(table({**gemm(1, 1, 1, dtype="fp16", engine="matrix"), "kind": "experts", **sizes}))
-    known = machine(device(None, fact(1e12), fp16_matrix=1e15))
-    floor_s = float(rows["byte"].iloc[0]) / 1e12
-    times = as_answers({0: Timed(*(floor_s * part for part in (0.98, 0.9, 1.1)), "measured", "", "timed")})
-    found = prior.name_bounds(as_rows(rows), times, known).evidence(0)
-    assert found == "timed; 98% of the memory floor: the tokens reach only some of the experts"
-
-
 @pytest.mark.parametrize(
     ("share", "least", "said"),
     [
