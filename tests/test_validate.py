@@ -92,7 +92,8 @@ def test_a_mask_is_read_once_while_the_cache_holds_it() -> None:
 
 def test_gradients_follow_the_framework() -> None:
     softmax = call("softmax", "VECsoftmax", [("VECsoftmax", [8, 4])], inputs=((8, 4),), output=(8, 4))
-    assert [work["read_byte"] + work["write_byte"] for work in backward(softmax)] == [3 * 128, 3 * 128]
+    # Its first kernel, gradient × result, is priced with it on a GPU.
+    assert [work["read_byte"] + work["write_byte"] for work in backward(softmax)] == [3 * 128]
     added = call("add", "VECadd", [("VECadd", [8, 4])], inputs=((8, 4), (8, 4)), output=(8, 4))
     assert backward(added) == []
     dropout = call("drop", "dropout", [("MEM", [[8, 4], [8, 4]])], inputs=((8, 4),), output=(8, 4))

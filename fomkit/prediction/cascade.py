@@ -206,9 +206,9 @@ def further_work(
     moved = item_bytes(own) * numel
     added = np.where(twice, 3 * moved / own.number("byte") * time_s, DRAW_S * numel / units)
     if twice.any():
-        kernel = own.assign(kind="pointwise", op="aten::mul", inputs=2.0, read_byte=2 * moved, write_byte=moved,
-                            byte=3 * moved)  # fmt: skip
-        first = price_kernels(kernel.take(np.flatnonzero(twice)))
+        sizes = {"read_byte": 2 * moved, "write_byte": moved, "byte": 3 * moved}
+        product = own.assign(kind="pointwise", op="aten::mul", inputs=2.0, **sizes)
+        first = price_kernels(product.take(np.flatnonzero(twice)))
         priced = estimates.places_of(first.index, own.index)
         added[:, priced] = first.times
     ratio, least, most = 1 + added / time_s

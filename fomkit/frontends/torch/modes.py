@@ -51,7 +51,7 @@ WIDEST = frozenset(_WIDEST.split())
 """Ops that run in the widest format of their arguments; all others that autocast casts run in fp32."""
 
 _SOFT = {f"{name}.int": getattr(torch.ops.aten, f"_{name}").default for name in ("softmax", "log_softmax")}
-"""Ops that on a GPU read fp16 and write fp32 in one kernel (ATen's ``half_to_float``); bf16 is cast before."""
+"""Ops that read fp16 and write fp32 in one kernel of a GPU (ATen's ``half_to_float``); bf16 is cast before."""
 
 _CASTS: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 """Parameters and their casts by ``id``, cast once per outermost autocast region."""
