@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Exclude the existing objects from garbage collection: frameworks and 5,000 tests are a million objects."""
+    assert "tensorflow" not in sys.modules, "collecting imported TensorFlow, which takes each process four seconds"
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

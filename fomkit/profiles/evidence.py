@@ -174,8 +174,9 @@ def _costed(given: pd.DataFrame, name: str) -> pd.DataFrame:
 def _check_plausibility(given: pd.DataFrame, machine: Machine) -> Plausibility:
     """Check a machine's table, add costs, and find the impossible rows."""
     key, loaded = "", as_loaded(given)  # no key for a machine that was changed after loading
-    same = machine.typical is not None and replace(machine, typical=None, asked_as="") == loaded.machine
-    if machine.typical is not None and loaded.key and same:
+    # No rule asks how many nodes there are: a job on some of them is checked as the whole.
+    usual = replace(machine, typical=None, asked_as="", system_nodes=getattr(loaded.machine, "system_nodes", None))
+    if machine.typical is not None and loaded.key and usual == loaded.machine:
         whole = f"{loaded.key} {table_key(given)} {machine.typical.key}"
         key = hashlib.sha256(whole.encode()).hexdigest()
     places, why, suspicions = user_cached("plausibility", key, partial(_implausible, given, machine))
