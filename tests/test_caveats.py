@@ -325,7 +325,7 @@ def test_a_board_that_a_short_name_chose_and_a_table_of_other_formats_are_told()
 def test_a_wide_interval_names_the_ops_that_make_it_wide() -> None:
     output = run("estimate", "p2b1", "-t", "titan-x").output
     assert (
-        "the bounds of a step differ by a factor of 11.4: most of it is from conv (backward input), time" in output
+        "differ by a factor of 11.4: most of it is from conv (backward input), time source extrapolated" in output
     )
     assert "bounds of a step" not in run("estimate", "p1b3", "-t", "titan-x").output
 
