@@ -593,7 +593,7 @@ def test_conditions_follow_from_what_an_estimate_did() -> None:
         "what": "the timings used for 100% of the time include it; the stated 250.0 GB/s, published, is not used",
     }
     partly = _conditions("gpt2", "a100-pcie-40gb")["occupancy"]["what"]
-    assert partly.startswith("as in the measured rows used for 17% of the time, else each op at its own share of ")
+    assert partly.startswith("as in the measured rows used for 16% of the time, else each op at its own share of ")
 
 
 def test_versions_are_those_of_the_kinds_that_a_time_rests_on() -> None:

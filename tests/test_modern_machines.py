@@ -42,7 +42,7 @@ LINKS = {
 }  # fmt: skip
 DEVICES = dict.fromkeys(LINKS, 8) | {"gb200": 4}
 ROWS = {
-    "a100-sxm": 10573, "h200-sxm": 20021, "h100-sxm": 21469, "b200-sxm": 24021, "gb200": 25279, "l40s": 18367,
+    "a100-sxm": 10573, "h200-sxm": 24021, "h100-sxm": 25469, "b200-sxm": 28021, "gb200": 29279, "l40s": 18367,
     "a100-pcie-40gb": 8765, "v100-pcie-32gb": 9050, "p100-pcie-16gb": 10767, "t4": 10774, "p4": 7132,
 }  # fmt: skip
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.job import Layout
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, ModelProfile
 from fomkit.core.units import BINARY, ITEM_BYTE, memory_text
@@ -111,6 +110,8 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
         return False
 
     def counted() -> bool:
+        from fomkit.core.job import Layout
+
         standing = standing_memory(resize_ops(model.ops, model.sizes, model.name))
         try:
             block_activation_byte(shape, batch, Layout())
@@ -131,6 +132,8 @@ def held_by_sizes(model: ModelProfile, sizes: Mapping[str, int]) -> Held | None:
     """
     if model.transformer is None or not _counted_by_sizes(model):
         return None
+    from fomkit.core.job import Layout
+
     shape = replace(model.transformer, seq=sizes.get("seq", model.transformer.seq))
     return part_held(shape, Layout(), sizes[BATCH], 1, 1)
 

@@ -389,13 +389,12 @@ def table_of_sizes(shape: Transformer, dtype: str, parameters: int, *, any_seq: 
     Every dimension is a product of powers of the batch, of the sequence's length, and of an expert's slots for the
     tokens of a sample: tables in which one of these is doubled show which.
     """
-    seq = shape.seq
     if any_seq:  # longer than a window that is shorter than the sequence; the experts have equal slots
-        seq = max(shape.experts, 1) * (shape.window + 1)
-        shape = replace(shape, seq=seq, window=0 if shape.window >= shape.seq else shape.window)
+        window = 0 if shape.window >= shape.seq else shape.window
+        shape = replace(shape, seq=max(shape.experts, 1) * (shape.window + 1), window=window)
     changed, size_of = {"batch": (shape, 2)}, {"batch": 1.0}
     if any_seq:
-        changed["seq"], size_of["seq"] = (replace(shape, seq=2 * seq), 1), float(seq)
+        changed["seq"], size_of["seq"] = (replace(shape, seq=2 * shape.seq), 1), float(shape.seq)
     if any_seq and shape.experts:
         more = replace(shape, capacity_factor=2 * shape.capacity_factor)
         changed[SLOTS], size_of[SLOTS] = (more, 1), float(shape.expert_slots)
