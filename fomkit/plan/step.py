@@ -324,7 +324,7 @@ def _common_on_chip(
 
 def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
     launch = machine.host_op_s or machine.device.launch_s
-    return None if launch is None else Span(launch.value, launch.low, launch.high, level).scaled(starts)
+    return None if launch is None else launch.span(level).scaled(starts)
 
 
 class Terms(NamedTuple):
