@@ -87,12 +87,13 @@ APART = (
     "trtllm_mha", "sglang_flashinfer_trtllm_moe", "sglang_flashinfer_cutedsl_nvfp4",
     "sglang_deepgemm_gemm_nt_f8f8bf16",
 )  # fmt: skip
-BY_PROGRAM = "fp8_block"
 """Libraries that no framework calls: the utilisation of B200's attention by TensorRT-LLM does not predict other
 machines' FlashAttention. With its rows, the median error of attention on left-out chips is 37 % instead of 30.
 Serving engines use them on all chips of a series: rows of the kinds `OF_SERIES` predict these chips alone.
-Products in nvfp4 are those of one serving engine on two boards of one chip. Kernels that scale sums by blocks are
-1.1 times as quick as fp8's on H100 and H200 and 0.7 times on B200 and GB200: they do not predict each other."""
+Products in nvfp4 are those of one serving engine on two boards of one chip."""
+BY_PROGRAM = "fp8_block"
+"""Format of kernels that scale sums by blocks: 1.1 times as quick as fp8's on H100 and H200 and 0.7 times on B200
+and GB200, so that they do not predict each other."""
 OF_SERIES = ("attention", "experts")
 SISTERS = ("gb200",)
 """Machines with the chip of another machine here under another power limit: except for products in tiles, which

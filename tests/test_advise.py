@@ -265,6 +265,16 @@ def with_order(byte: float, sizes: dict[str, int] | None = None) -> ModelProfile
     return model(*rows, order=order, sizes=sizes or {"batch": 8})
 
 
+def test_a_training_that_waits_for_its_host_counts_its_own_starts() -> None:
+    """The host needs 51 µs for an op of a training by rule, not the 5 µs of a launch."""
+    asked = {"batch": 2}
+    step = fomkit.estimate("bert-large", "h100-sxm", **asked)
+    starts = (step.ops["launches"] * step.ops["count"]).sum()
+    one = only(fomkit.advise("bert-large", "h100-sxm", **asked), "launch bound")
+    assert one["says"].startswith(f"{starts:,.0f} kernels are started in a step, which takes the host 41.5 ms; ")
+    assert "The host's time for an op is assumed: layers of Megatron-DeepSpeed" in one["sure"]
+
+
 def test_memory_near_full_is_told_and_room_is_not() -> None:
     device = replace(machine(), reserve_byte=Fact.exact(1e8, "measured", "here"))
     full = advice_for(with_order(0.95e9 / 8), device)

@@ -282,6 +282,18 @@ def test_laws_of_a_split_step(machine, layout):
     assert step.memory_byte > 0
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_a_window_in_any_share_of_the_blocks_counts_with_a_layout_and_without(machine, share):
+    """A tenth of four blocks is no whole block, and no block without a window either."""
+    narrow = replace(SMALL, attention="fused", window=64, window_share=share)
+    model = transformer_profile(narrow, "narrow", batch=4)
+    counts = model.ops[model.ops["kind"].eq("attention")]["count"].astype(float)
+    assert sorted({*counts}) == pytest.approx(sorted({4 * share, 4 - 4 * share}))
+    alone = stepper_of(model, machine, Layout(launch="graphs"), Options()).at(1, 4)
+    of_table = estimate(model, machine, Options(4)).step_time.device_s.value
+    assert alone.wall_s.value == pytest.approx(of_table, rel=1e-4)
+
+
 def test_stages_that_wait_are_the_limit(machine):
     model = transformer_profile(SMALL, "small", batch=4)
     links = with_user_links(machine, [parse_link("system, 1 us, 2500 GB/s, each")])

@@ -367,7 +367,7 @@ def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> 
     update = transformer.update_rows(parameters, tensors, clip=False)
     counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
     found = transformer.as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
-    return found.assign(count=np.rint(found["count"] * counts))
+    return found.assign(count=np.round(found["count"] * counts, 9))  # a share of the blocks may have a window
 
 
 def _expression(value: Any, doubled: Mapping[str, float], size_of: Mapping[str, float]) -> Any:

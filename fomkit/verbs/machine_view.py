@@ -20,7 +20,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
 from fomkit.plan.job import Placed
-from fomkit.plan.memory import BLOCK_BYTE, WORKSPACE, Held, Use, standing_memory
+from fomkit.plan.memory import BLOCK_BYTE, LOW_BY_SIZES, WORKSPACE, Held, Use, standing_memory
 from fomkit.plan.memory_of import (
     fit_in,
     held_by_sizes,
@@ -223,7 +223,7 @@ NO_ORDER = (
     "the profile has no order of its ops, and no sizes by which layouts are priced. Profile its code with 'fomkit "
     "profile FILE.py'."
 )
-OTHER_PRECISION = "is counted by its sizes in bf16, mixed, fp8, mxfp8 and nvfp4 only"
+OTHER_PRECISION = f"is counted by its sizes in bf16, mixed, {', '.join(LOW_BY_SIZES)} only"
 BY_SIZES = (
     "memory is counted by the transformer's sizes, as with --layout data=1: 2 bytes of each parameter, 4 of its "
     "gradient, 12 of Adam's state, and the activations of the whole batch"

@@ -13,7 +13,7 @@ from fomkit.plan.coverage import counts_by_kind
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import largest_batch, reserve_of, reserve_text, room_byte
 from fomkit.plan.options import change_machine
-from fomkit.plan.step import INPUT
+from fomkit.plan.step import INPUT, starts_of, with_host
 from fomkit.whatif.advice_case import Case, Finding, changed_rows, does_not_apply, saving
 from fomkit.whatif.slow_ops import (
     evidence,
@@ -70,7 +70,8 @@ def launch_bound(case: Case) -> Finding:
         return does_not_apply("the machine does not state the cost of a kernel launch")
     if launch.value <= IN_A_GRAPH_S:
         return does_not_apply("the machine launches kernels as fast as a graph")
-    starts = host.value / launch.value
+    starts, per_op = starts_of(case.before.ops), with_host(case.machine, case.model).host_op_s
+    cost, cost_of = (launch, "launch cost") if per_op is None else (per_op, "host's time for an op")
     machine = change_machine(case.machine, {"launch_s": IN_A_GRAPH_S})
     after = case.again(machine=machine)
     rows = case.ops["seconds"].notna() & changed_rows(case.before.ops, after.ops)[0]
@@ -85,8 +86,8 @@ def launch_bound(case: Case) -> Finding:
         f"(its own work: {device_text}).",
         do="Replay the step from a graph (torch.compile(mode='reduce-overhead'), torch.cuda.graphs), let a "
         "compiler fuse kernels, or use a larger batch.",
-        sure="Each op without a timing of its own is estimated with its launch. The launch cost is "
-        f"{launch.basis}: {launch.source or 'no source'}. In a graph, the assumed cost of a kernel is "
+        sure=f"Each op without a timing of its own is estimated with its launch. The {cost_of} is "
+        f"{cost.basis}: {cost.source or 'no source'}. In a graph, the assumed cost of a kernel is "
         f"{format_quantity(IN_A_GRAPH_S, 'time_s', 2)}.",
         saving=saving(case.before, after, machine, errors="launch"),
         column="launches; device.launch of the machine",
