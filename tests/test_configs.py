@@ -434,6 +434,31 @@ def test_a_training_by_rule_waits_for_its_host(tmp_path: Path) -> None:
     }
 
 
+def test_a_step_that_waits_for_its_host_says_so_and_no_sharing_of_its_update_shortens_it() -> None:
+    asked = {"batch": 2, "precision": "bf16"}
+    alone = fomkit.estimate("bert-large", "h100-sxm", **asked)
+    assert any("waits for its host, which needs 51.00 µs per op" in note for note in alone.deviations)
+    two = {"nodes": 1, "node_devices": 2, **asked, "batch": 4}
+    for layout in ("data=2", "data=2,zero=1"):
+        assert fomkit.estimate("bert-large", "h100-sxm", layout=layout, **two).step.value >= alone.step.value
+    busy = fomkit.estimate("bert-large", "h100-sxm", batch=256, precision="bf16")
+    assert not any("waits for its host" in note for note in busy.deviations)
+
+
+def test_a_layout_of_a_file_in_fp32_says_that_it_is_priced_in_bf16(tmp_path: Path) -> None:
+    made = profile_config(write(tmp_path, {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": "float32"}))
+    found = fomkit.estimate(made, "h100-sxm", batch=8, layout="data=8")
+    assert any("priced in bf16" in note for note in found.deviations)
+
+
+@pytest.mark.parametrize("block", [[1, 32], "abc", [128]])
+def test_blocks_of_other_sizes_are_refused(tmp_path: Path, block: object) -> None:
+    config = {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16",
+              "quantization_config": {"quant_method": "fp8", "weight_block_size": block}}  # fmt: skip
+    with pytest.raises(FomkitError, match=r"weight_block_size is .*Blocks of \[128, 128\] are known"):
+        profile_config(write(tmp_path, config), mode="infer")
+
+
 def test_a_layout_says_what_it_leaves_out(tmp_path: Path) -> None:
     """GPT-OSS has biases of experts and of its output, and sinks; Qwen3 has nothing that a layout lacks."""
     for name, said in (("gpt-oss-20b", "layouts leave out 0.03% of its parameters"), ("qwen3-8b", None)):

@@ -138,7 +138,11 @@ def _stored_weights(file: Fields) -> Stored | None:
     if kept and method in (*_FP8, *_PACKED):
         file.notes.append("modules that quantization_config excludes count as quantised, except the last product")
     if method in _FP8:
-        return Stored(method, "fp8_block" if inner.content.get("weight_block_size") else "fp8", 1.0)
+        block = inner.content.get("weight_block_size")
+        if block not in (None, [128, 128]):
+            known = "Blocks of [128, 128] are known: give these, or leave it out for one scale of a tensor"
+            raise FomkitError(inner.where, f"weight_block_size is {block!r:.40}. {known}.")
+        return Stored(method, "fp8_block" if block else "fp8", 1.0)
     if method not in _PACKED:
         file.notes.append(f"quantization_config ({method}) is not known: weights count as not quantised")
         return None

@@ -32,7 +32,7 @@ from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_upda
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
-from fomkit.plan.step import StepTime, roll_up_step, with_host
+from fomkit.plan.step import StepTime, host_waited, roll_up_step, with_host
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, prepared
 from fomkit.prediction.donors import original
@@ -433,9 +433,11 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
 def _all_deviations(
     estimated: Estimate, traced: ModelProfile, fitted: Machine, options: Options
 ) -> tuple[str, ...]:
-    model, machine, shares = estimated.model, estimated.machine, estimated.coverage
+    model, machine, shares, step = estimated.model, estimated.machine, estimated.coverage, estimated.step_time
+    waits = step.host_launch_s is not None and step.host_launch_s.value > step.device_s.value
     return (
         *model.caveats,
+        *((host_waited(machine.host_op_s),) if waits and machine.host_op_s is not None else ()),
         *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),

@@ -33,6 +33,7 @@ from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, held_of_step
 from fomkit.plan.options import Options
+from fomkit.plan.step import Terms
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 
@@ -232,10 +233,13 @@ class ReplicaStep:
         stretch = one.step.value / one.step_time.device_s.value
         update_share = 1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0
         first_share = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
+        # A smaller update shortens the device's time, not the host's or the input's.
+        device_s, time = one.step_time.device_s, one.step_time
+        beside = Terms(time.host_launch_s, time.input_s, time.extra_s)
         micros = add_common(
-            [one.step.scaled(1 - update.value / one.step_time.device_s.value), again.scaled(stretch)]
+            [beside.wall(device_s.scaled(1 - update.value / device_s.value)), again.scaled(stretch)]
         )
-        first = one.step.scaled(first_share)  # the first microbatch, and the update, which runs once
+        first = beside.wall(device_s.scaled(first_share))  # the first microbatch, and the update, which runs once
         work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
         traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
         if layout.zero > 1:  # sharded gradients are scattered in each microbatch

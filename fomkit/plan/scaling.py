@@ -17,7 +17,7 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import memory_text
-from fomkit.ops.precision import choose_formats
+from fomkit.ops.precision import choose_formats, computes_in_16
 from fomkit.parallel.step import ParallelStep, check_layout, describe_layout
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content
@@ -31,6 +31,7 @@ from fomkit.prediction.exchange import Network
 
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
+IN_BF16 = "its profile computes in fp32; with a layout a transformer by its sizes is priced in bf16"
 SMALL_LOSS = 0.05
 """Loss, as a share of the step, up to which it does not count as a limit."""
 
@@ -152,7 +153,10 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
     sizes = choose_sizes(model, options.sizes)
     if (seq := sizes.get("seq", model.transformer.seq)) != model.transformer.seq:
         model = replace(model, transformer=replace(model.transformer, seq=seq))
-    return TransformerStep(model, machine, layout, network, BY_SIZES[options.precision], low)
+    found = TransformerStep(model, machine, layout, network, BY_SIZES[options.precision], low)
+    if options.precision is None and not computes_in_16(model.ops):
+        found.notes = (*found.notes, IN_BF16)
+    return found
 
 
 MOST_DEVICES = 4096

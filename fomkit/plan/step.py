@@ -19,7 +19,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Fact, Machine, Overhead, chip_words
 from fomkit.core.model import OF_SIZES, ModelProfile
-from fomkit.core.units import sums_by_key
+from fomkit.core.units import format_quantity, sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES
 from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
 from fomkit.prediction.rates import power_shortfall
@@ -49,6 +49,12 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
     if others or machine.host_op_s is not None:
         return machine
     return replace(machine, host_op_s=HOST_OP_S)
+
+
+def host_waited(host: Fact) -> str:
+    """Say that a step's device waits for its host, and how long that needs to start an op."""
+    each = format_quantity(host.value, "time_s")
+    return f"the device waits for its host, which needs {each} per op ({host.source})"
 
 
 def overhead_span(overhead: Overhead, of: Span) -> Span:

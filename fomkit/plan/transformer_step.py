@@ -16,7 +16,6 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.transformer import Transformer
-from fomkit.core.units import format_quantity
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
@@ -26,7 +25,7 @@ from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import Held, part_held
 from fomkit.plan.replica_step import OneDevice
-from fomkit.plan.step import terms_beside
+from fomkit.plan.step import host_waited, terms_beside
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
@@ -42,7 +41,6 @@ EVEN = (
     "tokens spread over experts by the capacity factor {:g}, which is declared and not predicted: every slot is "
     "sent and computed, and tokens without a slot are dropped; a token is sent once for each expert that it chose"
 )
-HOST_WAITED = "the device waits for its host, which needs {host} per op ({source})"
 
 
 class TransformerStep:
@@ -280,10 +278,7 @@ class TransformerStep:
         return OneDevice(ops, formats, self.plan.machine)
 
     def _host_notes(self, stage: Stage) -> list[str]:
-        host = self.plan.host_op_s
-        return [HOST_WAITED.format(host=format_quantity(host.value, "time_s"), source=host.source)] * bool(
-            stage.late_s.value > NOTABLE * stage.work_s.value
-        )
+        return [host_waited(self.plan.host_op_s)] * bool(stage.late_s.value > NOTABLE * stage.work_s.value)
 
     def _sent(self, samples: float, count: int) -> dict[str, float]:
         """Return the bytes that a device sends to its tensor and context groups, and to experts.
