@@ -269,6 +269,12 @@ def test_linear_layers_alone_take_a_low_format_in_every_pass(low, traced) -> Non
     assert set(ops["engine"][ops["dtype"] == low]) <= {"matrix"}
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "fp32"), ("mixed", "fp16"), ("bf16", "bf16")])
+def test_experts_have_the_format_of_other_products(precision: str, dtype: str) -> None:
+    ops = restate_ops(layers(trained=False), FORMATS[precision])
+    assert set(ops["dtype"][ops["kind"].isin(["gemm", "experts"])]) == {dtype}
+
+
 def test_blocks_of_fp8_need_widths_that_64_divides() -> None:
     """The last of DeepSeek-V3's blocks of 128 is half a block in a layer 576 wide."""
     ops = layers(trained=False)

@@ -31,6 +31,9 @@ STREAM_KINDS = ("pointwise", "norm", "pool", "copy")
 the softmax inside an attention. PyTorch's autocast casts neither: a gradient has the format of its forward op, and
 an attention is one op of the narrow formats (torch.amp, "CUDA Ops that can autocast to float16")."""
 
+PRODUCTS = (*MATRIX_KINDS, "experts")
+"""Kinds whose number format a precision states."""
+
 FP32_KINDS = ("softmax", "reduction", "embedding", "optimizer")
 """Kinds that otherwise stay in fp32 at every precision, as does the whole update."""
 
@@ -92,22 +95,22 @@ def _of_linear_layers(low: str, wide: str) -> Formats:
     engine = "vector" if wide == "fp32" else "matrix"
     how = _BY_OP_BEFORE if low == "int8" else _IN_PRODUCT
     message = _OF_LINEAR.format(low=low, block=BLOCKS[low], wide=wide, how=how)
-    return Formats(low, dict.fromkeys(MATRIX_KINDS, (wide, engine)), wide, casts_weights=True, low=low,
+    return Formats(low, dict.fromkeys(PRODUCTS, (wide, engine)), wide, casts_weights=True, low=low,
                    message=message)  # fmt: skip
 
 
 FORMATS: Mapping[str, Formats] = {
-    "fp32": Formats("fp32", dict.fromkeys(MATRIX_KINDS, ("fp32", "vector")), "fp32", message="every op in fp32"),
+    "fp32": Formats("fp32", dict.fromkeys(PRODUCTS, ("fp32", "vector")), "fp32", message="every op in fp32"),
     "tf32": Formats(
-        "tf32", dict.fromkeys(MATRIX_KINDS, ("tf32", "matrix")), "fp32",
+        "tf32", dict.fromkeys(PRODUCTS, ("tf32", "matrix")), "fp32",
         message="products in tf32, the rest in fp32",
     ),
     "mixed": Formats(
-        "mixed", dict.fromkeys(MATRIX_KINDS, ("fp16", "matrix")), "fp16", casts_weights=True, scales_loss=True,
+        "mixed", dict.fromkeys(PRODUCTS, ("fp16", "matrix")), "fp16", casts_weights=True, scales_loss=True,
         message=f"products in fp16 with fp32 sums, {_LOW.format('fp16')}",
     ),
     "bf16": Formats(
-        "bf16", dict.fromkeys(MATRIX_KINDS, ("bf16", "matrix")), "bf16", casts_weights=True,
+        "bf16", dict.fromkeys(PRODUCTS, ("bf16", "matrix")), "bf16", casts_weights=True,
         message=f"products in bf16, {_LOW.format('bf16')}",
     ),
     **{low: _of_linear_layers(low, "bf16") for low in BLOCKS},
