@@ -91,7 +91,7 @@ APART = (
 machines' FlashAttention. With its rows, the median error of attention on left-out chips is 37 % instead of 30.
 Serving engines use them on all chips of a series: rows of the kinds `OF_SERIES` predict these chips alone.
 Products in nvfp4 are those of one serving engine on two boards of one chip."""
-BY_PROGRAM = "fp8_block"
+BLOCK_SCALED = "fp8_block"
 """Format of kernels that scale sums by blocks: 1.1 times as quick as fp8's on H100 and H200 and 0.7 times on B200
 and GB200, so that they do not predict each other."""
 OF_SERIES = ("attention", "experts")
@@ -169,7 +169,7 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
         for work, table in in_works(machine, as_their_sizes_say(add_costs(rows), machine)):
             kind, _, engine = work.partition("/")
             yield on_series(kind, machine.device.architecture, engine), table
-    timings = timings[timings["kind"].isin(FEATURES) & ~apart & timings["dtype"].ne(BY_PROGRAM)]
+    timings = timings[timings["kind"].isin(FEATURES) & ~apart & timings["dtype"].ne(BLOCK_SCALED)]
     products = in_tiles(machine, add_costs(timings).assign(own_s=op_seconds(timings)))
     for one in products:
         yield f"{TILED}/{one.engine}", one

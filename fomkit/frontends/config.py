@@ -31,7 +31,6 @@ NOTES = (
     "made by rule from the sizes in config.json, not traced: attention, norms, activations and positions are one "
     "kernel each, and so are queries, keys and values (docs/frontends.md)"
 )
-TRAINS = "{}; nothing is recomputed"
 SEEN = "a window of {:,} tokens counts as that many keys for each query, also at other sizes"
 UNSEEN = "a window of {:,} tokens covers the whole sequence: every token counts as a key, also at other sizes"
 KEPT_LOW = "weights of linear layers are stored as quantization_config ({}) states: {}"
@@ -152,7 +151,7 @@ def profile_config(
     used = _sizes_used(shape, mode, sizes or {}, batch, str(path))
     blocks = [block for _, block in shape.blocks]
     notes = [NOTES, *shape.notes]
-    notes += [TRAINS.format(NARROW.format(shape.dtype))] * (mode == "train")
+    notes += [f"{NARROW.format(shape.dtype)}; nothing is recomputed"] * (mode == "train")
     most = used.get(CACHE, used.get("seq", 0))
     notes += [(SEEN if one < most or (one == most and mode == "decode") else UNSEEN).format(one)
               for one in sorted({block.attention.window for block in blocks} - {0})]  # fmt: skip
@@ -162,10 +161,11 @@ def profile_config(
     positions = used.get("seq", most) if mode == "train" else dict(shape.sizes).get("seq", most)
     splits = (mode == "decode" or "seq" in used) and fusion == "vendor"
     layout_sizes = _layout_sizes(shape, positions) if splits else None
-    rows = step_rows(shape, mode, used, fusion)
-    ops, saved = table_of_rows(rows, "OPS"), 0.0
+    rows, saved = list[dict[str, Any]](), 0.0
     if layout_sizes is not None and mode == "train":
         ops = table_of_sizes(layout_sizes, shape.dtype, shape.parameters, any_seq=True)
+    else:
+        ops = table_of_rows(rows := step_rows(shape, mode, used, fusion), "OPS")
     if shape.stored is not None and mode == "train":
         notes.append(TRAINED_WIDE.format(shape.stored.method, shape.dtype))
     elif shape.stored is not None:
