@@ -139,14 +139,16 @@ def test_a_machine_twice_as_good_takes_half_the_time_and_one_that_is_the_same_ta
     same = estimate(model, change_machine(machine, stated), Options())
     twice = {name: value / 2 if name == "launch_s" else value * 2 for name, value in stated.items()}
     better = estimate(model, change_machine(machine, twice), Options())
-    np.testing.assert_allclose(same.ops["time_s"], built.ops["time_s"], rtol=1e-12)
+    assert change_machine(machine, stated) is machine  # a fact restated with its own value changes nothing
+    pd.testing.assert_frame_equal(same.ops, built.ops)
     np.testing.assert_allclose(better.ops["time_s"], built.ops["time_s"] / 2, rtol=1e-12)
     # Nobody timed anything on a machine that nobody built.
     of_table = ("measured", "interpolated", "extrapolated")
     assert built.coverage["measured"] > 0
-    assert not any(same.coverage[name] for name in of_table)
-    assert same.coverage["transferred"] == pytest.approx(sum(built.coverage[name] for name in of_table))
-    assert same.ops["evidence"].str.contains("as built").all()
+    assert same.coverage == built.coverage
+    assert not any(better.coverage[name] for name in of_table)
+    assert better.coverage["transferred"] == pytest.approx(sum(built.coverage[name] for name in of_table))
+    assert better.ops["evidence"].str.contains("as built").all()
 
 
 @pytest.mark.parametrize("machine", ["t4", "v100-pcie-32gb"])
@@ -362,6 +364,17 @@ def test_what_was_measured_of_a_machine_is_not_joined_to_one_with_stated_facts()
     faster = built.with_(bandwidth="1.2 TB/s")
     assert (faster.name, faster.with_(launch="4 us").name) == ("v100-as-stated", "v100-as-stated")
     assert (faster.device_of, built.with_(title="ours").name) == ("v100", "v100")
+
+
+def test_a_fact_stated_with_the_value_that_it_has_changes_nothing() -> None:
+    built = fomkit.machine("v100")
+    rate = {"flop_per_s/fp32/vector": "15.7 TFLOP/s"}
+    assert built.with_(rate, bandwidth="900 GB/s", launch=5e-6, capacity="16 GiB", name="v100") is built
+    more = built.with_(bandwidth="900 GB/s", nodes=3)
+    assert (more.notes[-1], more.origin, more.device) == ("stated by you: with_(nodes=3)", None, built.device)
+    faster = built.with_(bandwidth="1.2 TB/s", capacity="1 GiB")
+    assert faster.with_(bandwidth="1.2 TB/s") is faster
+    assert faster.origin == built.device
 
 
 def test_stated_capacity_and_counts_move_no_time() -> None:
