@@ -18,6 +18,7 @@ from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
+from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.plan.step import _families, _pass_masks
@@ -161,6 +162,22 @@ def test_a_tiny_change_of_a_machine_changes_an_interval_by_as_little(machine: st
     assert changed.ends == pytest.approx(step.ends, rel=2e-4)
     row = fomkit.scenarios("googlenet", built, {"byte_per_s": [byte_per_s]}, precision="fp32").iloc[0]
     assert [row["step_s"], row["step_s_low"], row["step_s_high"]] == pytest.approx(changed.ends, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "v100", "h100-sxm"])
+def test_no_op_takes_longer_with_a_higher_rate(name: str) -> None:
+    """By facts, tables and parts: each op keeps its utilisation, and floors fall with each rate."""
+    from golden.frozen_ops import ops
+
+    built, table = fomkit.machine(name), ops()[0].iloc[::4].reset_index(drop=True)
+    before = predict_ops(table, with_fits(built)).ops["time_s"]
+    rates = [one for one in facts(built) if one != "launch_s"]
+    for change in (
+        *({one: facts(built)[one] * 1.3} for one in rates),
+        {one: facts(built)[one] * 2 for one in rates},
+    ):
+        after = predict_ops(table, with_fits(built.with_(change))).ops["time_s"]
+        assert (after / before).max() <= 1 + 1e-9, change
 
 
 def test_what_was_measured_is_modelled_on_a_changed_machine() -> None:

@@ -236,23 +236,25 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
     return _in_turn(rows, machine, interval, steps)
 
 
+TABLE = (exact.estimate, interpolate.estimate)
+
+
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators by priority; the first that can predict a row does.
 
-    1. products with packed weights, from the prediction for whole weights; 2. the op was timed (experts: it or
-    similar ones); 3. the product was timed in other storage orders only; 4. similar ops were timed, here and on
-    other machines; 5. its forward pass was timed; 6. one of these applies in the other 16-bit format of the matrix
-    engine, or to the forward pass of an attention; 7. attention on a matrix engine is one kernel; 8. a recurrence
-    is its products, on devices that state their processors; 9. the op is a sum of library calls whose recurrences
-    are predicted so, or were timed; 10. it is a sum of parts; 11. it moves data like a timed element-wise op or
-    like its own forward pass, a copy with addresses; 12. it is a collective on a stated link; 13. the machine's
-    rates apply, for the backward pass of an attention through its forward pass; else the op stays unpriced.
+    1. products with packed weights, from the prediction for whole weights; 2. the op was timed; 3. the product was
+    timed in other storage orders only; 4. similar ops were timed, here and on other machines; 5. its forward pass
+    was timed; 6. one of these applies in the other 16-bit format of the matrix engine, or to the forward pass of
+    an attention; 7. attention on a matrix engine is one kernel; 8. a recurrence is its products, on devices that
+    state their processors; 9. the op is a sum of library calls whose recurrences are predicted so, or were timed;
+    10. it is a sum of parts; 11. it moves data like a timed element-wise op or like its own forward pass, a copy
+    with addresses; 12. it is a collective on a stated link; 13. the machine's rates apply, for the backward
+    pass of an attention through its forward pass; else the op stays unpriced.
 
     Returns the estimators before the sums, and those after them.
     """
-    table = partial(_in_turn, steps=(exact.estimate, interpolate.estimate))
-    timed = (partial(exact.halved_experts, table=table), exact.estimate,
-             partial(transfer.another_order, table=table), interpolate.estimate,
+    table = partial(_in_turn, steps=TABLE)
+    timed = (exact.estimate, partial(transfer.another_order, table=table), interpolate.estimate,
              partial(transfer.estimate, table=table))  # fmt: skip
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
@@ -348,11 +350,11 @@ def price(
 
     def counted(found: Answers) -> Answers:
         found = further_work(rows, found, machine, interval, kernels)
-        if not in_sums:
-            return found
-        kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
-        times = as_added(kinds, found.source, found.times, interval)
-        return Answers(found.index, times, found.source, lambda: found.limit, found.evidence)
+        if in_sums:
+            kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
+            times, one = as_added(kinds, found.source, found.times, interval), found
+            found = Answers(one.index, times, one.source, lambda: one.limit, one.evidence)
+        return exact.with_halves(rows, found, machine, interval, partial(_in_turn, steps=TABLE))
 
     is_op = is_in(rows, "piece", "")
     if is_op.all():

@@ -367,26 +367,27 @@ choose the tiles of experts by width and board, from files that lack many widths
 0.9 % of the pairs in the whole tables of five boards; for Mixtral's experts on H100 it is 1.9 (docs/adr/0087)."""
 
 
-@estimates.opened_by(
-    lambda rows, machine: is_in(rows, "kind", *{"experts"} & estimates.timed_kinds(machine.timings))
-)
-def halved_experts(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict experts from a table (an `Estimator`), with a low bound that a tuned kernel would reach.
+def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, table: Estimator) -> Answers:
+    """Lower the low bounds of experts of a table to what a tuned kernel would reach.
 
     Experts are no slower than two mixtures of half their width: those compute the same. Where timings say so, the
     kernel is not tuned for the width on this board; another version or library may run it as fast as the halves.
-    Halves that a cache holds prove nothing.
+    Halves that a cache holds prove nothing. `table`: predicts the halves; ``found`` covers ``rows`` or a part.
     """
-    found = table(rows, machine, interval)
-    rows = rows.take(estimates.places_of(found.index, rows.index))
+    places = estimates.places_of(found.index, rows.index)
+    of_table = found.source.is_in("measured", "interpolated", "extrapolated")
+    at = np.flatnonzero(is_in(rows, "kind", "experts")[places] & of_table)
+    half = {name: rows.number(name)[places[at]] / 2 for name in ("n", "flop", "byte")}
     cache = machine.device.cache_byte
-    half = {name: rows.number(name) / 2 for name in ("n", "flop", "byte")}
-    large = half["byte"] > (CACHED_BYTE if cache is None else cache.value)
-    known = table(rows.assign(**half).take(large), machine, interval)
-    at = estimates.places_of(known.index, found.index)
+    at, large = at[(big := half["byte"] > (CACHED_BYTE if cache is None else cache.value))], np.flatnonzero(big)
+    if not len(at):
+        return found
+    halves = rows.take(places[at]).assign(**{name: column[large] for name, column in half.items()})
+    known = table(halves, machine, interval)
+    at = at[estimates.places_of(known.index, halves.index)]
     ratio, times = found.time_s[at] / (2 * known.time_s), found.times.copy()
     longer = ratio > UNTUNED
-    times[1, at[longer]] = np.minimum(times[1, at], 2 * known.time_s)[longer]
+    times[1, at] = np.where(longer, np.minimum(times[1, at], 2 * known.time_s), times[1, at])
     ratios = dict(zip(at[longer].tolist(), ratio[longer].tolist(), strict=True))
 
     def evidence(place: int) -> str:
