@@ -5,7 +5,8 @@ tables in SHARED/data and prints the numbers of rows read and kept. Rows of ops 
 (attention over an fp8 cache or a window) are left out, but for the serving library's
 own all-reduce in replayed graphs: no traced model has these ops, and none states how unevenly experts are chosen.
 Rows by another library than that of most rows of a family are left out too: both libraries have rows of equal
-sizes, and no traced model states which library it uses.
+sizes, and no traced model states which library it uses. Each mixture of experts, by its sizes, was run by one
+library only, the one that the serving framework chooses for it; these rows all stay.
 
 Large tables are thinned for shipping. Rows are drawn by a hash of their sizes, so that everyone draws the same.
 
@@ -156,9 +157,14 @@ def family_of(timings: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def of_one_library(timings: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which timings are by the library that timed most of their family; links are counted separately."""
-    counts = timings.groupby([family_of(timings), timings["library"]])["library"].transform("size")
-    return np.asarray((counts == counts.groupby(family_of(timings)).transform("max")).to_numpy(), np.bool_)
+    """Return which timings are by the library that timed most of their family; links are counted separately.
+
+    Of experts these are families: the mixtures of equal widths, number of experts, and experts of a token.
+    """
+    mixtures = [timings[name].where(timings["kind"] == "experts", -1.0) for name in ("n", "k", "experts", "top_k")]
+    family = timings.groupby([family_of(timings), *mixtures]).ngroup()
+    counts = timings.groupby([family, timings["library"]])["library"].transform("size")
+    return np.asarray((counts == counts.groupby(family).transform("max")).to_numpy(), np.bool_)
 
 
 def whole(shared: Path, name: str) -> pd.DataFrame:

@@ -39,7 +39,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import is_in
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import CACHED_BYTE, SHOWN, op_seconds, throttled
+from fomkit.prediction.rates import SHOWN, op_seconds, throttled
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
@@ -165,8 +165,11 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
     apart = is_in(timings, "library", *APART)
+    # Serving chooses the library by the mixture: those of one series are all by its libraries.
+    experts = is_in(timings, "kind", "experts")
+    apart |= experts & (apart & experts).any()
     if (rows := timings[apart & timings["kind"].isin(OF_SERIES)]).size:
-        for work, table in in_works(machine, as_their_sizes_say(add_costs(rows), machine)):
+        for work, table in in_works(machine, add_costs(rows)):
             kind, _, engine = work.partition("/")
             yield on_series(kind, machine.device.architecture, engine), table
     timings = timings[timings["kind"].isin(FEATURES) & ~apart & timings["dtype"].ne(BLOCK_SCALED)]
@@ -179,18 +182,6 @@ def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
         return
     costed = add_costs(timings)
     yield from in_works(machine, pd.concat([costed, traffic(costed), thin(costed)], ignore_index=True))
-
-
-def as_their_sizes_say(costed: pd.DataFrame, machine: Machine) -> pd.DataFrame:
-    """Leave out mixtures of which any row is faster than memory: such experts are fewer or smaller than stated.
-
-    On B200 and GB200 these are experts without a gate (Nemotron's), two products instead of three, with 1.06 to
-    1.44 times the bandwidth, and DeepSeek V3's in nvfp4; all others reach 0.97 of it at most.
-    """
-    fastest_byte = machine.device.byte_per_s.value * op_seconds(costed)
-    fast = (costed["kind"] == "experts") & (costed["byte"] > np.maximum(fastest_byte, CACHED_BYTE))
-    mixture = costed.groupby(["dtype", "experts", "top_k", "k"], dropna=False).ngroup()
-    return costed[~mixture.isin(mixture[fast])]
 
 
 def in_works(machine: Machine, costed: pd.DataFrame) -> Iterator[tuple[str, Table]]:

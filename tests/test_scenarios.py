@@ -18,6 +18,7 @@ from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import estimate
+from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.plan.step import _families, _pass_masks
@@ -139,14 +140,16 @@ def test_a_machine_twice_as_good_takes_half_the_time_and_one_that_is_the_same_ta
     same = estimate(model, change_machine(machine, stated), Options())
     twice = {name: value / 2 if name == "launch_s" else value * 2 for name, value in stated.items()}
     better = estimate(model, change_machine(machine, twice), Options())
-    np.testing.assert_allclose(same.ops["time_s"], built.ops["time_s"], rtol=1e-12)
+    assert change_machine(machine, stated) is machine  # a fact restated with its own value changes nothing
+    pd.testing.assert_frame_equal(same.ops, built.ops)
     np.testing.assert_allclose(better.ops["time_s"], built.ops["time_s"] / 2, rtol=1e-12)
     # Nobody timed anything on a machine that nobody built.
     of_table = ("measured", "interpolated", "extrapolated")
     assert built.coverage["measured"] > 0
-    assert not any(same.coverage[name] for name in of_table)
-    assert same.coverage["transferred"] == pytest.approx(sum(built.coverage[name] for name in of_table))
-    assert same.ops["evidence"].str.contains("as built").all()
+    assert same.coverage == built.coverage
+    assert not any(better.coverage[name] for name in of_table)
+    assert better.coverage["transferred"] == pytest.approx(sum(built.coverage[name] for name in of_table))
+    assert better.ops["evidence"].str.contains("as built").all()
 
 
 @pytest.mark.parametrize("machine", ["t4", "v100-pcie-32gb"])
@@ -159,6 +162,22 @@ def test_a_tiny_change_of_a_machine_changes_an_interval_by_as_little(machine: st
     assert changed.ends == pytest.approx(step.ends, rel=2e-4)
     row = fomkit.scenarios("googlenet", built, {"byte_per_s": [byte_per_s]}, precision="fp32").iloc[0]
     assert [row["step_s"], row["step_s_low"], row["step_s_high"]] == pytest.approx(changed.ends, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "v100", "h100-sxm"])
+def test_no_op_takes_longer_with_a_higher_rate(name: str) -> None:
+    """By facts, tables and parts: each op keeps its utilisation, and floors fall with each rate."""
+    from golden.frozen_ops import ops
+
+    built, table = fomkit.machine(name), ops()[0].iloc[::4].reset_index(drop=True)
+    before = predict_ops(table, with_fits(built)).ops["time_s"]
+    rates = [one for one in facts(built) if one != "launch_s"]
+    for change in (
+        *({one: facts(built)[one] * 1.3} for one in rates),
+        {one: facts(built)[one] * 2 for one in rates},
+    ):
+        after = predict_ops(table, with_fits(built.with_(change))).ops["time_s"]
+        assert (after / before).max() <= 1 + 1e-9, change
 
 
 def test_what_was_measured_is_modelled_on_a_changed_machine() -> None:
@@ -362,6 +381,17 @@ def test_what_was_measured_of_a_machine_is_not_joined_to_one_with_stated_facts()
     faster = built.with_(bandwidth="1.2 TB/s")
     assert (faster.name, faster.with_(launch="4 us").name) == ("v100-as-stated", "v100-as-stated")
     assert (faster.device_of, built.with_(title="ours").name) == ("v100", "v100")
+
+
+def test_a_fact_stated_with_the_value_that_it_has_changes_nothing() -> None:
+    built = fomkit.machine("v100")
+    rate = {"flop_per_s/fp32/vector": "15.7 TFLOP/s"}
+    assert built.with_(rate, bandwidth="900 GB/s", launch=5e-6, capacity="16 GiB", name="v100") is built
+    more = built.with_(bandwidth="900 GB/s", nodes=3)
+    assert (more.notes[-1], more.origin, more.device) == ("stated by you: with_(nodes=3)", None, built.device)
+    faster = built.with_(bandwidth="1.2 TB/s", capacity="1 GiB")
+    assert faster.with_(bandwidth="1.2 TB/s") is faster
+    assert faster.origin == built.device
 
 
 def test_stated_capacity_and_counts_move_no_time() -> None:

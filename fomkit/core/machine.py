@@ -82,7 +82,9 @@ class Fact:
 
 
 def restated(old: Fact | None, value: float, source: str = "changed by the user") -> Fact:
-    """Return a fact with another value and the same relative spread."""
+    """Return a fact with another value and the same relative spread; with the same value the fact itself."""
+    if old is not None and old.value == value:
+        return old
     ends = (1.0, 1.0) if old is None or old.value == 0 else (old.low / old.value, old.high / old.value)
     return Fact(value, value * ends[0], value * ends[1], "assumed", source)
 
@@ -351,7 +353,7 @@ class Machine:
 
     def changed(self, device: Device) -> Machine:
         """Return the machine with other rates or launch cost of its device; each op keeps its utilisation."""
-        return replace(self, device=device, origin=self.origin or self.device)
+        return self if device == self.device else replace(self, device=device, origin=self.origin or self.device)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -373,49 +375,48 @@ class Machine:
         ``name``, ``title``. Values are text with units, or numbers in SI units. All other facts stay. Each fact
         keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as built are
         rescaled, and every result says so. Measurements of whole runs do not apply to the copy, NAME-as-stated.
-        `stated`: for names that are not Python identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
-        FomkitError for an unknown name, a fact that is stated twice, or an invalid value.
+        A fact stated with the value that it has changes nothing. `stated`: for names that are not Python
+        identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises FomkitError for an unknown name, a fact
+        that is stated twice, or an invalid value.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
-        >>> faster.device.byte_per_s.value, faster.device.byte_per_s.source
-        (1200000000000.0, "stated by you: with_(bandwidth='1.2 TB/s')")
-        >>> faster.name
-        'v100-as-stated'
+        >>> faster.name, faster.device.byte_per_s.value, faster.device.byte_per_s.source
+        ('v100-as-stated', 1200000000000.0, "stated by you: with_(bandwidth='1.2 TB/s')")
         """
-        given, device, others, rated = stated_facts(stated, more, _WORDS), self.device, dict[str, Any](), False
-        for name, (word, value) in given.items():
-            source = stated_note({name: (word, value)})
+        given, found = dict(stated_facts(stated, more, _WORDS)), self
+        for name, (word, value) in sorted(given.items(), key=lambda one: one[0] not in self.parameters):
+            before, device, change = found, found.device, dict[str, Any]()
+            state = partial(restated, source=stated_note({name: (word, value)}))
             if name in self.parameters:
-                number = stated_number(value, _DIMENSIONS.get(name, PEAK), word)
-                self.check_parameter(name, number)
-                device = change_fact(device, name, partial(restated, value=number, source=source))
-                rated = True
-            elif name in ("capacity_byte", "reserve_byte"):
-                fact = Fact.exact(stated_number(value, "byte", word), "assumed", source)
-                others |= {name: fact} if name == "reserve_byte" else {}
-                device = replace(device, capacity_byte=fact) if name == "capacity_byte" else device
+                self.check_parameter(name, number := stated_number(value, _DIMENSIONS.get(name, PEAK), word))
+                found = found.changed(change_fact(device, name, partial(state, value=number)))
+            elif name == "capacity_byte":
+                fact = state(device.capacity_byte, stated_number(value, "byte", word))
+                change["device"] = replace(device, capacity_byte=fact)
+            elif name == "reserve_byte":
+                change[name] = state(found.reserve_byte, stated_number(value, "byte", word))
             elif name == "availability":
-                others[name] = stated_number(value, "share", word)
+                change[name] = stated_number(value, "share", word)
             elif name in _COUNTS:
-                others[_COUNTS[name]] = round(stated_number(value, "", word))
+                change[_COUNTS[name]] = round(stated_number(value, "", word))
             elif name in ("name", "title"):
-                others[name] = stated_text(value, name)
+                change[name] = stated_text(value, name)
             else:
-                known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
-                what = f"is not a fact that can be stated. {nearest_names(word, known)}"
-                raise FomkitError(f"with_({word}=…)", what)
+                near = nearest_names(word, {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"})
+                raise FomkitError(f"with_({word}=…)", f"is not a fact that can be stated. {near}")
+            if (found := replace(found, **change)) == before:
+                del given[name]
         if not given:
             return self
         built = self.device_of or self.name
         if given.keys() - {"title"}:
-            others.setdefault("name", f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}")
-            others["device_of"] = built  # so that it does not count as another machine
-        found = self.changed(device) if rated else replace(self, device=device)
+            name = found.name if "name" in given else f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}"
+            found = replace(found, name=name, device_of=built)  # not to count as another machine
         carried = f"; timings of {built} as built are rescaled, each op at the same utilisation"
         carried *= found.origin is not None and len(self.timings) > 0
-        others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
-        return replace(found, **others)
+        every, notes = stated_on_top(self.notes, self.stated, given, carried)
+        return replace(found, stated=every, notes=notes)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

@@ -225,7 +225,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         if name not in others:
             machine.check_parameter(name, value)
             device = change_fact(device, name, partial(restated, value=value))
-    changed = machine if device is machine.device else machine.changed(device)
+    changed = machine.changed(device)
     if others.isdisjoint(values):
         return changed
     return replace(

@@ -236,6 +236,9 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
     return _in_turn(rows, machine, interval, steps)
 
 
+TABLE = (exact.estimate, interpolate.estimate)
+
+
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators by priority; the first that can predict a row does.
 
@@ -250,7 +253,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
 
     Returns the estimators before the sums, and those after them.
     """
-    table = partial(_in_turn, steps=(exact.estimate, interpolate.estimate))
+    table = partial(_in_turn, steps=TABLE)
     timed = (exact.estimate, partial(transfer.another_order, table=table), interpolate.estimate,
              partial(transfer.estimate, table=table))  # fmt: skip
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
@@ -347,11 +350,11 @@ def price(
 
     def counted(found: Answers) -> Answers:
         found = further_work(rows, found, machine, interval, kernels)
-        if not in_sums:
-            return found
-        kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
-        times = as_added(kinds, found.source, found.times, interval)
-        return Answers(found.index, times, found.source, lambda: found.limit, found.evidence)
+        if in_sums:
+            kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
+            times, one = as_added(kinds, found.source, found.times, interval), found
+            found = Answers(one.index, times, one.source, lambda: one.limit, one.evidence)
+        return exact.with_halves(rows, found, machine, interval, partial(_in_turn, steps=TABLE))
 
     is_op = is_in(rows, "piece", "")
     if is_op.all():

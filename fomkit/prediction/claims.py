@@ -145,8 +145,8 @@ def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device:
             most[at] *= _looser(device.peaks[place].rate)
         if not is_own:
             most[at] = UNSTATED_PEAK
-    # Attention with a named op may differ: over a window only, it does less work than its sizes say.
-    windowed = is_in(timings, "kind", "attention") & ~is_in(timings, "op", "")
+    # Named ops may do less than their sizes say: attention over a window, experts without gates or not all in use.
+    less = is_in(timings, "kind", "attention", "experts") & ~is_in(timings, "op", "")
     exchanged = np.array([kind == "collective" for (kind,) in kinds], bool)[kind_of]
     byte = np.where(exchanged, numbers(timings, "message_byte"), numbers(timings, "byte"))
     # What a cache holds is not read from memory; the rest is, at the bandwidth.
@@ -157,9 +157,8 @@ def claims_of(timings: Table, own: pd.DataFrame, device: Device, kind_of_device:
         printed=printed,
         harness=harness,
         seconds=np.where(own["_time_s"] > 0, printed - harness, np.nan),
-        compute_s=np.where(exchanged | windowed, np.nan, numbers(timings, "flop") / rate),
-        traffic_s=np.where(windowed, np.nan, byte)
-        / (np.nan if device.byte_per_s is None else device.byte_per_s.high),
+        compute_s=np.where(exchanged | less, np.nan, numbers(timings, "flop") / rate),
+        traffic_s=np.where(less, np.nan, byte) / (np.nan if device.byte_per_s is None else device.byte_per_s.high),
         launch_s=np.where(exchanged, np.nan, numbers(timings, "launches") * launch_s),
         most_compute=most,
         most_traffic=np.where(exchanged, EXCHANGED, looser * np.minimum(CACHED[kind_of_device], held)),

@@ -244,12 +244,10 @@ def least_seconds(rows: Rows, found: Bounds, source: Words) -> Matrix:
 
     0 where nothing limits them: measured times, and traffic that a cache may hold. The arithmetic of a masked half
     may be skipped. Memory is never faster than its rate, and no prediction comes nearer to it than `REACHED`.
-    Experts timed in a table may be fewer than stated.
     """
     attention = is_in(rows, "kind", "attention")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
     bounded = ~source.is_in("measured") & (found.compute | ~(numbers(rows, "byte") <= CACHED_BYTE))
-    bounded &= ~is_in(rows, "kind", "experts") | source.is_in("roofline")
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
     least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fomkit.core.errors import FomkitError
+from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction.exchange import REPLAYED
 from fomkit.readers.registry import read_timings
@@ -146,7 +147,7 @@ def test_an_encoder_has_no_mask_and_as_many_keys_as_queries(made):
 
 
 def test_experts_are_those_of_one_device(made):
-    row = "SGLang,0.5.14,Some GPU,moe,triton,{},64,7168,2048,8,256,4,16,{},1.9"
+    row = "SGLang,0.5.14,Some GPU,moe,triton,{},64,7168,2048,8,384,4,16,{},1.9"
     kinds = [
         ("bfloat16", "balanced"),
         ("bfloat16", "power_law_1.2"),
@@ -157,10 +158,39 @@ def test_experts_are_those_of_one_device(made):
     read = imported.timings
     assert read["op"].tolist() == ["", "experts_power_law_1.2", ""]
     assert read["dtype"].tolist() == ["bf16", "bf16", "fp8_block"]
-    assert read[["m", "k", "n", "b", "experts", "top_k"]].iloc[0].tolist() == [64, 7168, 512, 16, 256, 8]
+    assert read[["m", "k", "n", "b", "experts", "top_k"]].iloc[0].tolist() == [64, 7168, 512, 24, 384, 8]
     (count,) = imported.counts
     assert (count.kind, count.imported, count.skipped) == ("experts", 3, 1)
     assert count.reason.endswith("moe_dtype: 1 int4_wo")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [("2688,1856,6,128", "experts_without_gate"), ("8192,5120,22,512", "experts_without_gate"),
+     ("7168,2048,8,256", "experts_in_groups"), ("6144,2048,8,256", "")],
+)  # fmt: skip
+def test_experts_without_a_gate_and_routers_in_groups_are_ops_of_their_own(made, sizes, name):
+    row = "SGLang,{},Some GPU,moe,triton,bfloat16,64,{},1,1,{},1.9"
+    cells = (("0.5.14", "balanced"), ("0.5.14", "power_law_1.2"), ("0.5.10", "balanced"))
+    read = read_timings(made(EXPERTS, *(row.format(version, sizes, even) for version, even in cells))).timings
+    assert read["op"].tolist() == [name, f"{name or 'experts'}_power_law_1.2", ""]
+
+
+BANDWIDTH = {"a100_sxm": 2.039e12, "h100_sxm": 3.35e12, "h200_sxm": 4.8e12, "b200_sxm": 8e12, "gb200": 8e12}
+
+
+@pytest.mark.parametrize("machine", BANDWIDTH)
+def test_no_evenly_chosen_experts_are_read_faster_than_memory(shared, machine):
+    """Where each expert has a token, the device reads the weights of all of them, three matrices each."""
+    rows = read_timings(shared / "data" / "modern_gpus" / f"{machine}.moe.csv.gz").timings
+    rows = rows[(rows["m"] * rows["top_k"] >= rows["experts"]) & ~rows["op"].str.contains("power_law")]
+    byte = 3 * rows["b"] * rows["n"] * rows["k"] * rows["dtype"].map(ITEM_BYTE)
+    share = (byte / rows["time_s"] / BANDWIDTH[machine])[byte > 4e8]
+    assert share[rows["op"] == ""].max() < 0.98
+    fast = share[rows["op"] == "experts_in_groups"]
+    assert fast.empty or 1.6 < fast.max() < 2 * 0.98
+    two = share[rows["op"] == "experts_without_gate"] * 2 / 3
+    assert two.empty or two.max() < 0.99
 
 
 def test_the_serving_librarys_own_all_reduce_counts_items(made, shared):
@@ -210,7 +240,7 @@ SECOND = {
         "gemm": (101010, 0),
         "context_attention": (35090, 6528),
         "encoder_attention": (7679, 0),
-        "moe": (86751, 57834),
+        "moe": (86751, 61641),
         "custom_allreduce": (138, 138),
         "context_mla": (3520, 3520),
         "generation_mla": (5792, 2896),
@@ -218,7 +248,7 @@ SECOND = {
     },
     "b200_sxm": {
         "gemm": (130536, 0),
-        "moe": (126279, 84186),
+        "moe": (126279, 93636),
         "context_attention": (43211, 9821),
         "generation_attention": (48501, None),
     },

@@ -19,7 +19,13 @@ what ran:
   Hopper's rows imply 617 TFLOP/s by the first way and 181 by the second, Blackwell's twice the peak by the first.
   No row states the way, so a prompt is an op of its own.
 - Experts are those of one device: ``num_tokens`` are all tokens that are routed, ``num_experts`` / ``moe_ep_size``
-  experts are on the device, each ``inter_size`` / ``moe_tp_size`` wide. An unbalanced router is an op of its own.
+  experts are on the device, each ``inter_size`` / ``moe_tp_size`` wide. A balanced router sends each expert as
+  many tokens; any other is an op of its own. So are two sorts of rows that would read their weights faster than
+  the memory can (docs/adr/0087). Nemotron's experts (`NO_GATE`) have no gate: with three products their fastest
+  rows imply 1.27 to 1.47 times the bandwidth of L40S, B200 and GB200, with two 0.85 to 0.98, like other experts.
+  DeepSeek-V3's router (`GROUPS`) uses 4 of 8 groups of experts, the balanced one the same for all tokens: with all
+  experts in use the fastest rows imply 1.63 to 1.80 times the bandwidth of four boards, with half of them 0.82 to
+  0.90. Rows of `GATED_VERSION` (A100) have gates and no groups: they reach 0.81 to 0.88 of it as their sizes say.
 - The size of a collective is nccl-tests' size divided by the item: all ranks' output of an all-gather, all ranks'
   input of a reduce-scatter, what each rank holds of an all-reduce or all-to-all. The serving library's own
   all-reduce counts items too: from 64 MiB on its times are NCCL's at the same ``message_size`` on every board. It
@@ -52,7 +58,17 @@ WINDOW = "attention_window_{:g}"
 LATENT_PROMPT = "latent_attention_prompt"
 RANK, ROTARY, PLAIN = 512.0, 64.0, 128.0
 """Widths of DeepSeek's compressed cache, of its rotary keys, and of a head's other keys and of its values."""
-ROUTED = "experts_{}"
+NO_GATE = {
+    (2688, 1856, 6, 128),
+    (1024, 2688, 22, 512),
+    (4096, 2688, 22, 512),
+    (2048, 5120, 22, 512),
+    (8192, 5120, 22, 512),
+}
+GROUPS = {(7168, 2048, 8, 256)}
+"""Mixtures without a gate, and with a router in groups: widths of token and expert, experts of a token, of all."""
+GATED_VERSION = "SGLang 0.5.10"
+ROUTED, WITHOUT_GATE, IN_GROUPS = "experts", "experts_without_gate", "experts_in_groups"
 EAGER = "all_reduce_with_launches"
 NO_KIND: Mapping[str, str] = {
     "head_k_dim": "linear attention (gated delta rule)",
@@ -72,7 +88,8 @@ NOTES: Mapping[str, str] = {
     "and values to the cache; small tensors stay in the L2 cache. Latent attention has DeepSeek's sizes; a "
     "prompt is a separate op, as the table does not state how the cache is expanded.",
     "experts": "aiconfigurator's experts are those of one device: gate, up, down and the ops between them, in a "
-    "replayed CUDA graph. m counts the tokens of all devices, b the experts of this device.",
+    "replayed CUDA graph. m counts the tokens of all devices, b the experts of this device. Experts without a "
+    "gate, and those of which the router uses half, are ops of their own.",
     "collective": "Collectives are nccl-tests, out of place, one process for all devices of a node. message_byte "
     "is nccl-tests' size: the whole of a gather's output and of a scatter's input.",
 }
@@ -147,12 +164,15 @@ def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _experts(rows: pd.DataFrame) -> dict[str, object]:
-    skewed = rows["distribution"].map(lambda name: "" if name == "balanced" else name)
+    mixtures = zip(*(rows[name] for name in ("hidden_size", "inter_size", "topk", "num_experts")), strict=True)
+    names = [WITHOUT_GATE if one in NO_GATE else IN_GROUPS if one in GROUPS else "" for one in mixtures]
+    name = pd.Series(names, rows.index).mask(rows["framework"] + " " + rows["version"] == GATED_VERSION, "")
+    uneven = name.replace("", ROUTED) + "_" + rows["distribution"]
     sizes = {
         "m": rows["num_tokens"], "k": rows["hidden_size"], "n": rows["inter_size"] / rows["moe_tp_size"],
         "b": rows["num_experts"] / rows["moe_ep_size"], "experts": rows["num_experts"], "top_k": rows["topk"],
     }  # fmt: skip
-    op = skewed.map(lambda one: one and ROUTED.format(one))
+    op = name.where(rows["distribution"] == "balanced", uneven)
     return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "experts", "op": op, **sizes}
 
 
