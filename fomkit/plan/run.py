@@ -39,7 +39,7 @@ def _framework_s(step: StepTime, launch: Fact | None) -> Span | None:
     return EAGER_OP_S.span(step.device_s.level).scaled(step.host_launch_s.value / launch.value)
 
 
-def without_framework(step: StepTime, model: ModelProfile, machine: Machine) -> StepTime:
+def eager_step(step: StepTime, model: ModelProfile, machine: Machine) -> StepTime:
     """Return the step with `FRAMEWORK` among its excluded terms, where the framework usually takes as long as it.
 
     Only traced PyTorch programs on machines that state neither their host nor a measured launch: what a rule made
@@ -53,16 +53,16 @@ def without_framework(step: StepTime, model: ModelProfile, machine: Machine) -> 
     return replace(step, excludes=(FRAMEWORK, *step.excludes)) if late else step
 
 
-def framework_notes(step: StepTime, machine: Machine) -> tuple[str, ...]:
-    """Say how long an eager program may take to start the ops of a step, where that is excluded."""
+def eager_text(step: StepTime, machine: Machine) -> str:
+    """Say how long an eager program may take to start the ops of a step, where that is excluded; else ""."""
     host = _framework_s(step, machine.device.launch_s)
     if host is None or FRAMEWORK not in step.excludes:
-        return ()
+        return ""
     times = (EAGER_OP_S.value, host.value, host.low, host.high)
     each, whole, low, high = (format_quantity(time_s, "time_s", 2) for time_s in times)
     return (
-        f"an eager PyTorch program usually needs {each} to start an op, {whole} a step ({low} to {high}). This is "
-        "not in the step: state `host` of the machine, or replay the step from a graph",
+        f"an eager PyTorch program usually needs {each} to start an op, {whole} a step ({low} to {high}), which "
+        "is not in the step"
     )
 
 
