@@ -30,7 +30,7 @@ from fomkit.ops.tables import TINY
 from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, wide_notes
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes
-from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_at_once, runs_per_day
+from fomkit.plan.run import RunTime, eager_step, eager_text, roll_up_run, run_notes, runs_at_once, runs_per_day
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
 from fomkit.plan.step import StepTime, host_waited, roll_up_step, with_host
 from fomkit.prediction import interpolate
@@ -419,7 +419,8 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
         check_covered(timed.table, model.unsupported, f"{model.name} on {machine.name}")
     if model.bounded and not options.allow_uncovered:
         check_bounded(timed.table, model.bounded, f"{model.name} on {machine.name}")
-    step = roll_up_step(timed.rows, machine, options.interval, work=f"{model.name}, {sizes}")
+    alone = roll_up_step(timed.rows, machine, options.interval, work=f"{model.name}, {sizes}")
+    step = eager_step(alone, model, machine)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
     detail = Detail(timed=timed, fitted=fitted, ops=partial(getattr, timed, "table"), coverage=timed.coverage,
@@ -434,10 +435,12 @@ def _all_deviations(
     estimated: Estimate, traced: ModelProfile, fitted: Machine, options: Options
 ) -> tuple[str, ...]:
     model, machine, shares, step = estimated.model, estimated.machine, estimated.coverage, estimated.step_time
+    framework = eager_text(step, machine)
     waits = step.host_launch_s is not None and step.host_launch_s.value > step.device_s.value
     return (
         *model.caveats,
         *((host_waited(machine.host_op_s),) if waits and machine.host_op_s is not None else ()),
+        *((f"{framework}. State `host` of the machine, or replay the step from a graph",) if framework else ()),
         *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),

@@ -11,13 +11,59 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, at_level, multiply_independent
-from fomkit.core.machine import Machine, Scope
-from fomkit.core.model import EpochsToTarget, ModelProfile, Unit
-from fomkit.core.units import DAY_S, STATED
+from fomkit.core.machine import Fact, Machine, Scope
+from fomkit.core.model import OF_SIZES, EpochsToTarget, ModelProfile, Unit
+from fomkit.core.units import DAY_S, STATED, format_quantity
 from fomkit.plan.step import StepTime, overheads
 
 LEFT_OUT_NOTABLE = 0.01
 """Share of an epoch's left-out samples above which a note reports them."""
+
+EAGER_OP_S = Fact(
+    15e-6, 9e-6, 35e-6, "assumed",
+    "thin networks on a core of an EPYC, PyTorch 2.13: 5 to 12 µs an op (autocast: 6 to 17), and a launch of 5 µs",
+)  # fmt: skip
+"""Usual host time to start one op of a traced PyTorch program, with its launch [s] (``benchmarks/host_time.py``).
+
+A graph of TensorFlow needs 3.5 µs there, less than a launch. Modules alone took 25 to 50 µs (NeuSight's table)."""
+FRAMEWORK = "framework"
+"""Name of the excluded term that is the framework's work to start ops, besides their launch."""
+
+
+def _framework_s(step: StepTime, launch: Fact | None) -> Span | None:
+    in_python = (
+        launch is not None and launch.basis != "measured" and launch.low > 1e-6
+    )  # no graph starts ops faster
+    if step.host_launch_s is None or launch is None or not in_python:
+        return None
+    return EAGER_OP_S.span(step.device_s.level).scaled(step.host_launch_s.value / launch.value)
+
+
+def eager_step(step: StepTime, model: ModelProfile, machine: Machine) -> StepTime:
+    """Return the step with `FRAMEWORK` among its excluded terms, where the framework usually takes as long as it.
+
+    Only traced PyTorch programs on machines that state neither their host nor a measured launch: what a rule made
+    has a default, and a graph needs no Python.
+    """
+    made, known = model.traced_with, machine.host_op_s is not None
+    if known or made.get("framework") != "torch" or made.get("device") == OF_SIZES:
+        return step
+    host = _framework_s(step, machine.device.launch_s)
+    late = host is not None and host.value > step.wall_s.low
+    return replace(step, excludes=(FRAMEWORK, *step.excludes)) if late else step
+
+
+def eager_text(step: StepTime, machine: Machine) -> str:
+    """Say how long an eager program may take to start the ops of a step, where that is excluded; else ""."""
+    host = _framework_s(step, machine.device.launch_s)
+    if host is None or FRAMEWORK not in step.excludes:
+        return ""
+    times = (EAGER_OP_S.value, host.value, host.low, host.high)
+    each, whole, low, high = (format_quantity(time_s, "time_s", 2) for time_s in times)
+    return (
+        f"an eager PyTorch program usually needs {each} to start an op, {whole} a step ({low} to {high}), which "
+        "is not in the step"
+    )
 
 
 @dataclass(frozen=True)

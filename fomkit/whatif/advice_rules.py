@@ -13,6 +13,7 @@ from fomkit.plan.coverage import counts_by_kind
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import largest_batch, reserve_of, reserve_text, room_byte
 from fomkit.plan.options import change_machine
+from fomkit.plan.run import eager_text
 from fomkit.plan.step import INPUT, starts_of, with_host
 from fomkit.whatif.advice_case import Case, Finding, changed_rows, does_not_apply, saving
 from fomkit.whatif.slow_ops import (
@@ -81,9 +82,10 @@ def launch_bound(case: Case) -> Finding:
         if host.value > case.device_s
         else "the device is busy meanwhile, but short ops hide little of it"
     )
+    framework = eager_text(case.before.step_time, case.machine)
     return Finding(
         says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
-        f"(its own work: {device_text}).",
+        f"(its own work: {device_text}){framework and f'. But {framework}'}.",
         do="Replay the step from a graph (torch.compile(mode='reduce-overhead'), torch.cuda.graphs), let a "
         "compiler fuse kernels, or use a larger batch.",
         sure=f"Each op without a timing of its own is estimated with its launch. The {cost_of} is "
