@@ -42,7 +42,9 @@ def _monomials(sizes: int) -> tuple[Exponents, ...]:
     """
     powers = product(range(MAX_POWER + 1), repeat=sizes)
     few = (power for power in powers if sum(power) <= MAX_FACTORS)
-    cubes = (power for power in product((0, 1, 3), repeat=sizes) if 3 in power and sum(power) == 3 + (power[0] == 1))
+    cubes = (
+        power for power in product((0, 1, 3), repeat=sizes) if 3 in power and sum(power) == 3 + (power[0] == 1)
+    )
     return tuple(sorted({*few, *cubes}, key=lambda power: (sum(power), power)))
 
 
