@@ -215,6 +215,20 @@ for x, y in loader(1200, 12):
     assert profile.parameters_trainable == profile.parameters_total == 8 * 16 + 16 + 16 * 3 + 3
 
 
+def test_batches_of_two_loaders_grow_together(run: Callable[..., ModelProfile]) -> None:
+    """Labelled and unlabelled samples, one to three, as in FixMatch; the loaders are made anew for each epoch."""
+    profile = run("""
+for epoch in range(7):
+    for (x, y), (more, _) in zip(loader(60, 12), loader(180, 36)):
+        optimizer.zero_grad()
+        made = model(torch.cat([x, more]))
+        (criterion(made[: len(x)], y) + made.square().mean()).backward()
+        optimizer.step()
+""")
+    assert not told(profile, "hold for batch")
+    assert set(profile.ops.query("kind == 'gemm' and pass_name == 'forward'")["m"]) == {"4*batch"}
+
+
 @pytest.mark.parametrize(("limit", "length"), [(5000, (1200, 7)), (30, (360, 1))])
 def test_the_limit_that_is_met_first_ends_the_run(
     run: Callable[..., ModelProfile], limit: int, length: tuple[int, int]
