@@ -86,11 +86,14 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
         weight_inputs = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
         try:
             back = derive_gradient(one, given, wanted, weight_inputs)
-        except NoRule as missing:
+            made = back.found
+            found.steps += back.steps
+        except NoRule as missing:  # its gradients still reach the ops before it
             found.unsupported.append(str(missing))
-            continue
-        found.steps += back.steps
-        for at, gradient in back.found.items():
+            made = {at: new_array(array.shape, array.dtype) for at in wanted if (array := one.inputs[at]) is not None}
+            read = tuple(gradient for gradient in given if gradient is not None)
+            found.steps.append(Derived([], read, tuple(made.values())))
+        for at, gradient in made.items():
             pending.setdefault(_storage(one, at), []).append(gradient)
     for storage in sorted(own & pending.keys()):
         found.gradients[storage] = _summed(pending[storage], "", found)
@@ -336,7 +339,7 @@ def _unsupported_notes(unsupported: Iterable[str], weights: Weights, mode: str) 
     """Yield notes on the consequences of unsupported ops and unknown shapes."""
     missing = list(unsupported)
     if missing and mode == "train":
-        yield "partial: no gradient passes through an unsupported op, so ops before it may lack gradients"
+        yield "partial: the gradient of an unsupported op is not counted, and may not reach the ops before it"
     if weights.external and any("unknown shape" in one for one in missing):
         yield (
             "partial: shapes stored in files beside it are unknown; save the model with small tensors inside, "
