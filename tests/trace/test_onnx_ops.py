@@ -431,7 +431,9 @@ def test_unknown_ops_are_listed_and_never_free(tmp_path: Path) -> None:
     found = profiled(model, tmp_path, batch=4)
     assert Counter(found.unsupported) == Counter(["strange::Fancy", "DeformConv", "Relu of unknown shape"])
     assert any("3 unsupported" in note for note in found.notes)
-    assert any(note.startswith("partial: the gradient of an unsupported op is not counted") for note in found.notes)
+    assert any(
+        note.startswith("partial: the gradient of an unsupported op is not counted") for note in found.notes
+    )
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 
 

@@ -90,7 +90,9 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
             found.steps += back.steps
         except NoRule as missing:  # its gradients still reach the ops before it
             found.unsupported.append(str(missing))
-            made = {at: new_array(array.shape, array.dtype) for at in wanted if (array := one.inputs[at]) is not None}
+            made = {
+                at: new_array(array.shape, array.dtype) for at in wanted if (array := one.inputs[at]) is not None
+            }
             read = tuple(gradient for gradient in given if gradient is not None)
             found.steps.append(Derived([], read, tuple(made.values())))
         for at, gradient in made.items():
@@ -300,7 +302,7 @@ def _derived_notes(
     if mode == "train":
         yield (
             "derived, not traced: an ONNX file holds the forward pass; gradients of the ops between a weight and "
-            "an output are added by rule"
+            "an output are added by rule, of all weights: the file does not say which are frozen"
         )
         own = any(ops[loss] for loss in _LOSSES)
         yield "the loss is the file's own" if own else "the loss is not in the file and not counted"
@@ -387,7 +389,9 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
         sized = _traced_sizes(prepared, inputs.sizes)
     except NotAtTheseSizes as error:
         text = ", ".join(f"{name} {value}" for name, value in inputs.sizes.items())
-        raise FomkitError(where, f"{error}, at {text}. Give sizes that the model is made for.") from error
+        of_type = "unsupported type" in str(error)
+        do = "Export it with a later opset_version" if of_type else "Give sizes that the model is made for"
+        raise FomkitError(where, f"{error}, at {text}. {do}.") from error
     if not sized.step.states["priced"]:
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
         raise FomkitError(where, f"has no op of known work: {listed}.")
