@@ -210,7 +210,7 @@ def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
     assert [6, 8, 3, 1] in products(trace(lower, torch.randn(8, 6), mode="infer"))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")  # PyTorch deprecates its own 8-bit tensors
 def test_packed_weights_are_counted(torch: Any) -> None:
     """PyTorch lists the weights of an 8-bit model as no parameters."""
     layers = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4))

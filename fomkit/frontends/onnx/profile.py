@@ -90,9 +90,7 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
             found.steps += back.steps
         except NoRule as missing:  # its gradients still reach the ops before it
             found.unsupported.append(str(missing))
-            made = {
-                at: new_array(array.shape, array.dtype) for at in wanted if (array := one.inputs[at]) is not None
-            }
+            made = {at: new_array(like.shape, like.dtype) for at in wanted if (like := one.inputs[at]) is not None}
             read = tuple(gradient for gradient in given if gradient is not None)
             found.steps.append(Derived([], read, tuple(made.values())))
         for at, gradient in made.items():
