@@ -359,7 +359,7 @@ class FitWatch:
                   and (one.has_function or one.way == BATCHES)]  # fmt: skip
         last = min(reversed(models), key=lambda one: one.steps)
         at = [place for place, one in enumerate(self._sequence) if one is last]
-        if training.has_function:
+        if training.own is not None:
             waits = last.steps < WANTED_ROUND or self._calls_more(type(training.own.function))
         else:
             waits = last.steps < WANTED_ROUND or bool(lines_of_calls(training.file, BATCHES) - self._lines(models))
