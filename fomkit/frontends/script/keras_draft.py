@@ -170,7 +170,8 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     if (steps := training.model.steps_per_execution) > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
     if capture.parts:
-        parts = ", ".join(f"{times} at {one.place}" for one, times in capture.parts)
+        named = ((one.way if one.has_function else times, one.place) for one, times in capture.parts)
+        parts = ", ".join(f"{what} at {place}" for what, place in named)
         yield f"one step is a round of {len(capture.parts) + 1} models: beside that above, {parts}"
     for one in (training, *(part for part, _ in capture.parts)):
         if one.way == BATCHES and not one.model.trainable_weights:
