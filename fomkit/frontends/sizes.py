@@ -36,10 +36,16 @@ MAX_POWER = 2
 
 @cache
 def _monomials(sizes: int) -> tuple[Exponents, ...]:
-    """Return the products to try, low degrees first: batch, seq, batch·seq, seq², batch·seq² and so on."""
+    """Return the products to try, low degrees first: batch, seq, batch·seq, seq², batch·seq² and so on.
+
+    A cube, such as the triples of a batch or of residues, stands alone or beside the first size.
+    """
     powers = product(range(MAX_POWER + 1), repeat=sizes)
     few = (power for power in powers if sum(power) <= MAX_FACTORS)
-    return tuple(sorted(few, key=lambda power: (sum(power), power)))
+    cubes = (
+        power for power in product((0, 1, 3), repeat=sizes) if 3 in power and sum(power) == 3 + (power[0] == 1)
+    )
+    return tuple(sorted({*few, *cubes}, key=lambda power: (sum(power), power)))
 
 
 class Candidates:

@@ -511,6 +511,48 @@ def test_the_loops_around_a_training_call_repeat_it(
     assert (profile.data.train_samples, profile.run.epochs) == expected
 
 
+GAN = """
+import tensorflow as tf
+judge = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+first, second = keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.1)
+@tf.function
+def judge_step(values):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(judge(model(values)) ** 2)
+    first.apply_gradients(zip(tape.gradient(loss, judge.trainable_variables), judge.trainable_variables))
+@tf.function
+def make_step(count):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(judge(model(tf.random.normal((count, 8)))) ** 2)
+    second.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+data = tf.data.Dataset.from_tensor_slices(tf.zeros((200, 8))).batch(10)
+for epoch in range(7):
+    for at, values in enumerate(data):
+        judge_step(values)
+        {}make_step(10)
+"""
+
+
+def test_a_round_of_two_functions_is_a_step(run: Callable[..., ModelProfile]) -> None:
+    """A judge and its generator, whose batch is a plain number."""
+    profile = run(GAN.format(""))
+    network, judge = 8 * 16 + 16 * 3, 3 * 2
+    assert facts(profile) == (10, 200, None, "keep", 7)
+    for batch in (10, 30):
+        rows = numbers(profile, batch=batch)
+        assert flop(rows, "forward") == 2 * 2 * batch * (network + judge)
+        assert flop(rows, "backward_weight") == 2 * batch * (network + judge)
+    assert profile.parameters_total == network + 16 + 3 + judge + 2
+    assert told(profile, "one step is a round of 2 models: beside that above, judge_step at train.py:")
+    assert not told(profile, "partial")
+
+
+def test_functions_that_run_unequally_often_are_told(run: Callable[..., ModelProfile]) -> None:
+    profile = run(GAN.format("if at % 5 == 4: "))
+    assert told(profile, "taken from the running program: judge_step at train.py")
+    assert told(profile, "partial: the program trains elsewhere too, which is left out: make_step at train.py")
+
+
 PAIR = """
 judge = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
 judge.compile("sgd", "mse")

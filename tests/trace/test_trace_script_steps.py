@@ -179,6 +179,56 @@ def test_an_optimizer_that_never_steps_is_told(
     assert told(profile, "1 more optimizers were made and took no step")
 
 
+def test_an_optimizer_around_another_is_not_awaited(run: Callable[..., ModelProfile]) -> None:
+    """SAM steps by the optimizer that it holds: two backward passes on a batch, one update."""
+    profile = run("""
+class SAM(torch.optim.Optimizer):
+    def __init__(self, base):
+        super().__init__(base.param_groups, {})
+        self.base, self.param_groups = base, base.param_groups
+sam = SAM(optimizer)
+for x, y in loader(1200, 12):
+    for is_last in (False, True):
+        sam.zero_grad()
+        criterion(model(x), y).backward()
+    sam.base.step()
+""")
+    assert products(profile) == [(*one[:-1], 2 * one[-1]) for one in ONE_STEP]
+    assert told(profile, "its step 3,")
+    assert not told(profile, "took no step")
+    assert not told(profile, "hold for batch")
+
+
+def test_what_is_frozen_for_one_of_two_optimizers_is_trained_by_the_other(
+    run: Callable[..., ModelProfile],
+) -> None:
+    profile = run("""
+halves = [torch.optim.SGD(model[at].parameters(), lr=0.01) for at in (0, 2)]
+for x, y in loader(1200, 12):
+    for at, half in zip((0, 2), halves):
+        model.requires_grad_(False)
+        model[at].requires_grad_(True)
+        criterion(model(x), y).backward()
+        half.step()
+        half.zero_grad()
+""")
+    assert profile.parameters_trainable == profile.parameters_total == 8 * 16 + 16 + 16 * 3 + 3
+
+
+def test_batches_of_two_loaders_grow_together(run: Callable[..., ModelProfile]) -> None:
+    """Labelled and unlabelled samples, one to three, as in FixMatch; the loaders are made anew for each epoch."""
+    profile = run("""
+for epoch in range(7):
+    for (x, y), (more, _) in zip(loader(60, 12), loader(180, 36)):
+        optimizer.zero_grad()
+        made = model(torch.cat([x, more]))
+        (criterion(made[: len(x)], y) + made.square().mean()).backward()
+        optimizer.step()
+""")
+    assert not told(profile, "hold for batch")
+    assert set(profile.ops.query("kind == 'gemm' and pass_name == 'forward'")["m"]) == {"4*batch"}
+
+
 @pytest.mark.parametrize(("limit", "length"), [(5000, (1200, 7)), (30, (360, 1))])
 def test_the_limit_that_is_met_first_ends_the_run(
     run: Callable[..., ModelProfile], limit: int, length: tuple[int, int]

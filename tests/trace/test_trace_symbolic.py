@@ -58,6 +58,8 @@ SUMS = st.sampled_from(
         "{0}*batch*seq - {1}*batch",
         "{0}*seq*seq + {1}",
         "{0}*batch*batch + {1}*batch",
+        "{0}*batch*batch*batch + {1}*batch",  # triples of a batch
+        "{0}*batch*seq*seq*seq + {1}*batch*seq*seq",  # attention of all pairs of a sequence
     ]
 )
 

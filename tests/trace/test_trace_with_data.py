@@ -210,6 +210,16 @@ def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
     assert [6, 8, 3, 1] in products(trace(lower, torch.randn(8, 6), mode="infer"))
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch deprecates its own 8-bit tensors
+def test_packed_weights_are_counted(torch: Any) -> None:
+    """PyTorch lists the weights of an 8-bit model as no parameters."""
+    layers = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4))
+    model = torch.ao.quantization.quantize_dynamic(layers, {torch.nn.Linear}, dtype=torch.qint8)
+    profile = profile_workload(Workload(model, lambda batch: torch.randn(batch, 16), batch_size=8), mode="infer")
+    assert (profile.parameters_total, profile.parameters_trainable) == (16 * 32 + 32 + 32 * 4 + 4, 0)
+    assert products(profile) == [[8, 32, 16, 1], [8, 4, 32, 1]]
+
+
 @pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
 def test_a_scripted_model_is_traced(torch: Any) -> None:
     scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU()))

@@ -353,13 +353,20 @@ class OwnStep:
         """Return the tensors and arrays among its arguments."""
         return [leaf for leaf in keras.tree.flatten(arguments) if hasattr(leaf, "shape")]
 
-    def on(self, arguments: Any) -> Callable[[Any], Any]:
-        """Return the function as a step on tensors alone; its other arguments are those of one call."""
+    def on(self, arguments: Any, samples: int) -> Callable[[Any], Any]:
+        """Return the function as a step on tensors alone; its other arguments are those of one call.
+
+        `samples`: in this call; if it has no tensor, a number equal to them is the batch, and changes with it.
+        """
         leaves = keras.tree.flatten(arguments)
+        has_tensors = any(hasattr(leaf, "shape") for leaf in leaves)
 
         def step(data: Any) -> Any:
-            tensors = iter(data)
-            given = [next(tensors) if hasattr(leaf, "shape") else leaf for leaf in leaves]
+            if has_tensors:
+                tensors = iter(data)
+                given = [next(tensors) if hasattr(leaf, "shape") else leaf for leaf in leaves]
+            else:
+                given = [first_axis(data) if type(leaf) is int and leaf == samples else leaf for leaf in leaves]
             args, kwargs = keras.tree.pack_sequence_as(arguments, given)
             return self._round(args, kwargs) if self.variables else self.function.python_function(*args, **kwargs)
 

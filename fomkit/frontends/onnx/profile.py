@@ -86,11 +86,14 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
         weight_inputs = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
         try:
             back = derive_gradient(one, given, wanted, weight_inputs)
-        except NoRule as missing:
+            made = back.found
+            found.steps += back.steps
+        except NoRule as missing:  # its gradients still reach the ops before it
             found.unsupported.append(str(missing))
-            continue
-        found.steps += back.steps
-        for at, gradient in back.found.items():
+            made = {at: new_array(like.shape, like.dtype) for at in wanted if (like := one.inputs[at]) is not None}
+            read = tuple(gradient for gradient in given if gradient is not None)
+            found.steps.append(Derived([], read, tuple(made.values())))
+        for at, gradient in made.items():
             pending.setdefault(_storage(one, at), []).append(gradient)
     for storage in sorted(own & pending.keys()):
         found.gradients[storage] = _summed(pending[storage], "", found)
@@ -297,7 +300,7 @@ def _derived_notes(
     if mode == "train":
         yield (
             "derived, not traced: an ONNX file holds the forward pass; gradients of the ops between a weight and "
-            "an output are added by rule"
+            "an output are added by rule, of all weights: the file does not say which are frozen"
         )
         own = any(ops[loss] for loss in _LOSSES)
         yield "the loss is the file's own" if own else "the loss is not in the file and not counted"
@@ -336,7 +339,7 @@ def _unsupported_notes(unsupported: Iterable[str], weights: Weights, mode: str) 
     """Yield notes on the consequences of unsupported ops and unknown shapes."""
     missing = list(unsupported)
     if missing and mode == "train":
-        yield "partial: no gradient passes through an unsupported op, so ops before it may lack gradients"
+        yield "partial: the gradient of an unsupported op is not counted, and may not reach the ops before it"
     if weights.external and any("unknown shape" in one for one in missing):
         yield (
             "partial: shapes stored in files beside it are unknown; save the model with small tensors inside, "
@@ -384,7 +387,9 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
         sized = _traced_sizes(prepared, inputs.sizes)
     except NotAtTheseSizes as error:
         text = ", ".join(f"{name} {value}" for name, value in inputs.sizes.items())
-        raise FomkitError(where, f"{error}, at {text}. Give sizes that the model is made for.") from error
+        of_type = "unsupported type" in str(error)
+        do = "Export it with a later opset_version" if of_type else "Give sizes that the model is made for"
+        raise FomkitError(where, f"{error}, at {text}. {do}.") from error
     if not sized.step.states["priced"]:
         listed = ", ".join(sized.step.listed_unsupported[:5]) or "none at all"
         raise FomkitError(where, f"has no op of known work: {listed}.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -169,7 +170,8 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     if (steps := training.model.steps_per_execution) > 1:
         yield f"one execution of the program makes {steps} steps (steps_per_execution); one of them is the step"
     if capture.parts:
-        parts = ", ".join(f"{times} at {one.place}" for one, times in capture.parts)
+        named = ((one.way if one.has_function else times, one.place) for one, times in capture.parts)
+        parts = ", ".join(f"{what} at {place}" for what, place in named)
         yield f"one step is a round of {len(capture.parts) + 1} models: beside that above, {parts}"
     for one in (training, *(part for part, _ in capture.parts)):
         if one.way == BATCHES and not one.model.trainable_weights:
@@ -194,14 +196,20 @@ def _fit_notes(arguments: Mapping[str, Any]) -> Iterator[str]:
         yield f"validates after some epochs only (validation_freq {arguments['validation_freq']})"
 
 
+def _samples(training: Training) -> int | None:
+    """Return the samples in a batch of a training; None if no tensor states them."""
+    return first_axis(training.batch if training.own is None else training.own.tensors(training.batch))
+
+
 def _prepared(training: Training, batch: int) -> Prepared:
     """Prepare a step; of the samples of a whole round, ``batch``, this training takes its share."""
     own, model, parts = training.own, training.model, training.batch
-    ours = batch if own is not None else first_axis(parts) or batch
+    ours = _samples(training) or batch
     while own is None and isinstance(parts, tuple | list) and len(parts) > 1 and parts[-1] is None:
         parts = parts[:-1]  # targets and weights that a batch does not have
-    given = specs(parts if own is None else own.tensors(parts))
-    optimizer, step = (model.optimizer, None) if own is None else (own.optimizer, own.on(training.batch))
+    # A function without tensors may take the batch as a number: a stand-in says how many samples are wanted.
+    given = specs(parts if own is None else own.tensors(parts) or [np.zeros(ours, "float32")])
+    optimizer, step = (model.optimizer, None) if own is None else (own.optimizer, own.on(training.batch, ours))
 
     def inputs(sizes: Sizes) -> Any:
         return batched(given, ours, max(sizes["batch"] * ours // batch, 1))
@@ -248,10 +256,12 @@ def draft_script(capture: Capture, request: dict[str, Any], partial_because: str
     `partial_because`: why the program ended before the wanted step; "" if it did not.
     """
     training, where = capture.training, request["where"]
-    model, own = training.model, training.own
+    model = training.model
+    together = [training, *(one for one, _ in capture.parts)]
     if capture.parts:
-        model = joined(model, *(one.model for one, _ in capture.parts))
-    batch = first_axis(training.batch if own is None else own.tensors(training.batch)) or training.given
+        models = [one.model for one in together]
+        model = None if None in models else joined(*models)
+    batch = next(filter(None, map(_samples, together)), training.given)
     if model is None:
         raise FomkitError(
             f"{where}:{training.line}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import sys
@@ -31,6 +32,7 @@ from fomkit.frontends.script.loops import (
     loops_of_program,
     run_by_loops,
 )
+from fomkit.frontends.script.rounds import evaluated_or_none
 
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
@@ -73,6 +75,11 @@ class Training:
     steps: int = 0
     batch: Any = None
     given: int | None = None
+
+    @property
+    def has_function(self) -> bool:
+        """Whether its step is a function of TensorFlow, and no round of a loop."""
+        return self.own is not None and not self.own.variables
 
     @property
     def place(self) -> str:
@@ -124,6 +131,7 @@ class FitWatch:
         self._optimizers: dict[int, Any] = {}
         self._anew: set[tuple[CodeType, int]] = set()
         self._own: dict[Any, Training] = {}
+        self._called = set[int]()
         self._sources: dict[int, Any] = {}
         self._changed: set[int] = set()
         self._rounds = RoundWatch(is_user_file, self._ends)
@@ -267,7 +275,8 @@ class FitWatch:
             begun = self._begin(own.model, function.__name__, {})
             if not heads_around(sys._getframe(), self._is_user_file):
                 begun.around, self.wanted = ONE_STEP, 1
-            self._own[id(function)] = replace(begun, own=own, loop=loop)
+            self._own[id(function)] = self._trainings[-1] = replace(begun, own=own, loop=loop)
+        self._called.add(id(function))
         if id(function) in self._own:
             self._own[id(function)].lines.add(getattr(self._own_frame(), "f_lineno", 0))
             self._stepped([(args, kwargs)], self._own[id(function)])
@@ -330,7 +339,8 @@ class FitWatch:
             function = SimpleNamespace(python_function=done.again, __name__="a round of the loop")
             own = OwnStep(function, tuple(self._optimizers.values()), tuple(self._sources.values()), changed)
             begun = self._begin(own.model, function.__name__, {})
-            self._own[head] = replace(begun, own=own, loop=self._loop, around=self._around)
+            begun = replace(begun, own=own, loop=self._loop, around=self._around)
+            self._own[head] = self._trainings[-1] = begun
         self._own[head].given, self._given = self._given, None
         kinds = (np.ndarray, tf.Tensor)
         held = {name: one for name, one in done.names.items() if isinstance(one, kinds) and len(one.shape)}
@@ -341,17 +351,31 @@ class FitWatch:
         """Return the training that ends a round of all models, how often each other takes part, and what is open.
 
         That is the training with the fewest steps; a round ends with each of its steps. Lines of the program that
-        have not trained yet may belong to a further model.
+        have not trained yet may belong to a further model. Of functions, a round runs each once: where one runs
+        more often, the others are no part, since the samples of such a round are not known.
         """
         self._sequence.append(training)
-        models = [one for one in self._trainings if one.way == BATCHES]
+        models = [one for one in self._trainings if one.has_function == training.has_function
+                  and (one.has_function or one.way == BATCHES)]  # fmt: skip
         last = min(reversed(models), key=lambda one: one.steps)
         at = [place for place, one in enumerate(self._sequence) if one is last]
-        waits = last.steps < WANTED_ROUND or bool(lines_of_calls(training.file, BATCHES) - self._lines(models))
+        if training.own is not None:
+            waits = last.steps < WANTED_ROUND or self._calls_more(type(training.own.function))
+        else:
+            waits = last.steps < WANTED_ROUND or bool(lines_of_calls(training.file, BATCHES) - self._lines(models))
         if len(at) < 2 or len(self._sequence) > MOST_OWN:
             return (last if len(at) > 1 else models[0]), (), waits and len(self._sequence) <= MOST_OWN
         inside = self._sequence[at[-2] + 1 : at[-1]]
+        if training.has_function and len(inside) > len({id(one) for one in inside}):
+            return max(models, key=lambda one: one.steps), (), waits
         return last, tuple((one, inside.count(one)) for one in models if one is not last and one in inside), waits
+
+    def _calls_more(self, kind: type) -> bool:
+        """Return whether the innermost loop around calls a function of this kind that has not run yet."""
+        loops = loops_of_program(self._own_frame(), self._is_user_file)[0]
+        nodes = ast.walk(loops[-1].node) if loops else ()
+        called = (evaluated_or_none(one.func, loops[-1].frame) for one in nodes if isinstance(one, ast.Call))
+        return any(isinstance(one, kind) and id(one) not in self._called for one in called)
 
     @staticmethod
     def _lines(models: list[Training]) -> set[int]:
@@ -364,7 +388,7 @@ class FitWatch:
         for batch in batches:
             training.step(batch)
         waits, parts = False, tuple[tuple[Training, int], ...]()
-        if training.way == BATCHES:
+        if training.way == BATCHES or training.has_function:
             training, parts, waits = self._round_of_models(training)
         self.rounds = training.steps
         taken = [training, *(one for one, _ in parts)]

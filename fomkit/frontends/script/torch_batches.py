@@ -65,13 +65,13 @@ def with_samples(values: Any, before: int, now: int) -> Any:
 class OtherBatches:
     """Makes a program train at other batches, and keeps the ops of its steps there.
 
-    `given`: the batch of the recorded step, whose samples are used again.
-    `samples`: in this batch, which may be one of several of the step.
+    `given`: a batch of each loader of the recorded step, whose samples are used again.
+    `samples`: in the first of them, which may be one of several of the step.
     `lengths`: first axes of the arguments of models, call by call.
     `found`: the ops at each other batch, so far.
     """
 
-    given: Fetched
+    given: list[Fetched]
     samples: int
     lengths: list[int]
     found: dict[int, list[TracedOp]] = field(default_factory=dict)
@@ -84,9 +84,14 @@ class OtherBatches:
 
     def instead_of(self, batch: Fetched) -> Any:
         """Return the values that the program gets for a batch; batches of other loaders stay as they are."""
-        if batch.loader is not self.given.loader or self._wanted is None:
+        same = [one for one in self.given if one.loader is batch.loader]
+        # A program may make its loader anew for each epoch.
+        alike = [one for one in self.given if _kind_of(one) == _kind_of(batch)]
+        if self._wanted is None or not (same or alike):
             return batch.values
-        return with_samples(self.given.values, self.samples, self._wanted)
+        one = (same or alike)[0]
+        before = _first_axis(one)
+        return with_samples(one.values, before, before // self.samples * self._wanted)
 
     def ends(self, seen: Recording, ops: list[TracedOp]) -> bool:
         """Record a step; return whether no further step is wanted.
@@ -105,23 +110,36 @@ class OtherBatches:
         return [one if one % self.samples else one // self.samples * wanted for one in self.lengths]
 
 
+def _kind_of(batch: Fetched) -> tuple[object, ...]:
+    return type(batch.loader.dataset), *shapes_in(batch.values)
+
+
+def _first_axis(batch: Fetched) -> int:
+    """Return the first axis of a batch's first tensor; 0 without a tensor."""
+    return next((shape[0] for shape in shapes_in(batch.values)), 0)
+
+
 def at_other_batches(seen: Recording, recent: Sequence[Fetched]) -> OtherBatches | str:
     """Prepare to train at other batches than that of a recorded step, or return why this is impossible.
 
     `recent`: the batches fetched last; trainers fetch batches ahead of the step that uses them.
     """
-    if len({id(batch.loader) for batch in seen.batches}) != 1:
-        return "the batch comes from several DataLoaders" if seen.batches else ""
-    loader = seen.batches[0].loader
-    own = [batch for batch in reversed(recent) if batch.loader is loader and batch.is_full]
-    used = [batch for batch in own if {*seen.called_with} <= {*shapes_in(batch.values)}]
-    shapes = shapes_in(own[0].values) if own else []
-    if not shapes or not seen.called_lengths:
+    loaders = list({id(batch.loader): batch.loader for batch in seen.batches}.values())
+    given = []
+    for loader in loaders:
+        own = [batch for batch in reversed(recent) if batch.loader is loader and batch.is_full]
+        used = [batch for batch in own if {*seen.called_with} <= {*shapes_in(batch.values)}]
+        given += (used or own)[:1]
+    if not loaders:
+        return ""
+    samples = _first_axis(given[0]) if given else 0
+    if not samples or len(given) < len(loaders) or not seen.called_lengths:
         return "no tensor of the batch was passed to a model"
-    samples = shapes[0][0]
-    if samples != (loader_facts(loader).batch or samples) or seen.called_lengths[0] % samples:
+    if samples != (loader_facts(loaders[0]).batch or samples) or seen.called_lengths[0] % samples:
         return "its first axis is not that of the samples"
-    return OtherBatches((used or own)[0], samples, seen.called_lengths)
+    if not all(axis and axis % samples == 0 for axis in map(_first_axis, given)):
+        return "the batch comes from several DataLoaders, of different batches"
+    return OtherBatches(given, samples, seen.called_lengths)
 
 
 def named_by_batch(ops: list[TracedOp], others: OtherBatches, batch: int) -> list[TracedOp]:

@@ -417,6 +417,8 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
     if not length.steps:
         capture = replace(capture, length=replace(capture.length, steps=None))
     parameters = _trained_tensors(capture)
+    # While one of two optimizers steps, a program may freeze what the other one updates.
+    trained = [one for one in parameters if one.requires_grad or id(one) in capture.seen.updated]
     notes = [*_run_notes(capture, batch, read_from, named, why), *by_steps, *capture.remarks, *capture.step.notes]
     models = " and ".join(map(class_name, capture.seen.models.values())) or "Program"
     return Draft(
@@ -424,7 +426,7 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
         sizes={} if batch is None else {"batch": batch},
         traced_with=traced_with("torch", torch.__version__, _devices(capture), "train"),
         parameters_total=sum(parameter.numel() for parameter in parameters),
-        parameters_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        parameters_trainable=sum(parameter.numel() for parameter in trained),
         train_samples=length.train_samples, validation_samples=length.validation_samples,
         last_batch=facts.last_batch, epochs=length.epochs, optimizer=capture.step.optimizer,
         unsupported=capture.step.listed_unsupported, bounded=sorted(capture.step.bounded),

@@ -284,7 +284,7 @@ class Recording:
     `has_begun`: whether anything of the training step itself has run.
     `backwards`, `closures`: backward passes, and calls of a function passed to the optimizer's step.
     `without`: outermost calls of models without gradients.
-    `batches`: what the program fetched from its loaders.
+    `batches`: what the program fetched from its loaders; `updated`: ``id`` of each parameter that was updated.
     `called_with`: shapes of the tensors in the first call of a model, by position or by name.
     `called_lengths`: the first axis of the arguments of models, call by call.
     """
@@ -308,7 +308,7 @@ class Recording:
         self.called: set[int] = set()
         self.called_with: list[tuple[int, ...]] = []
         self.called_lengths: list[int] = []
-        self.updated_by: Counter[int] = Counter()
+        self.updated_by, self.updated = Counter[int](), set[int]()
         self._updates: list[Any] = []
         self._is_stale = False
 
@@ -400,12 +400,13 @@ class Recording:
             row.lines = {line: 1}
         self._updates.append(update)
         self.updated_by[id(optimizer)] += 1
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        self.updated.update(id(one) for one in parameters if one.grad is not None)
 
     def close(self) -> Step:
         """End the recording and return the step."""
         self._open.close()
-        recorder = self._recorder
-        step = recorder.finish([*recorder.notes, *recorder.checkpoint_notes])
+        step = self._recorder.finish([*self._recorder.notes, *self._recorder.checkpoint_notes])
         for update in self._updates:
             # The profile's head names the first of several optimizers.
             step.add_update(replace(update, optimizer={} if step.optimizer else update.optimizer))
@@ -419,10 +420,9 @@ class Recording:
     def _layers(self) -> list[TracedOp]:
         found = []
         for name, model in self.models.items():
-            rows = layer_rows(self._logs[id(model)], model)
-            for row in rows:
+            for row in layer_rows(self._logs[id(model)], model):
                 row.module = ".".join(filter(None, (name, row.module)))
-            found += rows
+                found.append(row)
         return found
 
 

@@ -370,7 +370,9 @@ class StepWatch:
         return [parameter for group in groups for parameter in group["params"]]
 
     def _idle(self) -> int:
-        return sum(id(made) not in self._stepped for made in self._made)
+        """Count the optimizers that did not step; one that wraps another, as SAM does, has the other's groups."""
+        groups = [made.param_groups for made in self._stepped.values()]
+        return sum(all(made.param_groups is not one for one in groups) for made in self._made)
 
     def _round_ends(self) -> None:
         if self._now is None:

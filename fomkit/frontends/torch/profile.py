@@ -358,6 +358,15 @@ def _prepared_copy(
     return prepared, sizes, notes
 
 
+def _packed(model: torch.nn.Module) -> int:
+    """Count the weights and biases that quantised layers hold packed; PyTorch lists them as no parameters."""
+    held = (value for module in model.modules() for value in vars(module).values())
+    packed = (
+        value.unpack() for value in held if isinstance(value, torch.ScriptObject) and hasattr(value, "unpack")
+    )
+    return sum(tensor.numel() for values in packed for tensor in values if isinstance(tensor, torch.Tensor))
+
+
 def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not ``own`` is copied first."""
     prepared, sizes, notes = _prepared_copy(workload, request, own=own)
@@ -373,7 +382,7 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     device = "meta" if prepared.on_meta else request.route
     model = Traced(
         type(prepared.model).__name__, traced_with("torch", torch.__version__, device, request.mode),
-        sum(parameter.numel() for parameter in parameters),
+        sum(parameter.numel() for parameter in parameters) + _packed(prepared.model),
         sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
     )  # fmt: skip
     return make_draft(workload, request, model, sized, notes)
