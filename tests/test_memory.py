@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Fact
+from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import Precision
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import largest_that_fits, memory_use, standing_memory
@@ -258,7 +258,32 @@ def test_the_reserve_is_a_fact_of_a_machine(tmp_path: Path) -> None:
     assert reserve_of(load_machine("h100-sxm").with_(reserve="2 GiB")).value == 2**31
     assert reserve_of(load_machine("x86-lecture")) is None
     path.write_text(f"{stated}reserve: {{memory: 3 GiB, low: 4 GiB, source: x}}\n", encoding="utf-8")
-    with pytest.raises(FomkitError, match="must be above 0 with low ≤ value ≤ high"):
+    with pytest.raises(FomkitError, match="must be 0 or more with low ≤ value ≤ high"):
+        load_machine(path)
+
+
+def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
+    """0 is no reserve; one that leaves nothing is refused, with the place that states it."""
+    path, board = tmp_path / "ours.yaml", load_machine("v100")
+    said = r"the reserve is 16,384 MiB, and a device of \S+ has 16,384 MiB of memory. Give less than that; 0 GiB is no"
+
+    def stated(memory: str) -> Machine:
+        reserve = f"reserve: {{memory: {memory}, source: x}}"
+        path.write_text(f"schema: fomkit/machine/1\nname: ours\ndevice: v100\n{reserve}\n", encoding="utf-8")
+        return load_machine(path)
+
+    assert room_byte(stated("0 GiB")) == room_byte(board.with_(reserve=0)) == 16 * 2**30
+    save_machine(stated("0 GiB"), tmp_path / "again.yaml")
+    assert load_machine(tmp_path / "again.yaml").reserve_byte == stated("0 GiB").reserve_byte
+    assert memory("alexnet", board, reserve="0GiB").content["target"]["reserve_byte"]["value"] == 0
+    for where, of in (("ours.yaml:4", lambda: stated("16 GiB")), ("with_", lambda: board.with_(reserve="16 GiB")),
+                      ("with_", lambda: board.with_(reserve="3 GiB").with_(capacity="2 GiB")),
+                      ("reserve 16GiB", lambda: memory("alexnet", board, reserve="16GiB"))):  # fmt: skip
+        with pytest.raises(FomkitError, match=said.replace("16,384", r"[\d,]+")) as refused:
+            of()
+        assert refused.value.where.endswith(where)
+    path.write_text("schema: fomkit/machine/1\nname: ours\nreserve: 0\n", encoding="utf-8")
+    with pytest.raises(FomkitError, match="reserve is 0. Expected: a mapping, {memory: …, source: …}"):
         load_machine(path)
 
 

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.units import (
-    REAL_OF,
-    STATED,
-    equal_fields,
-    stated_facts,
-    stated_note,
-    stated_number,
-    stated_on_top,
-    stated_text,
-)
+    REAL_OF, STATED, equal_fields, memory_text, stated_facts, stated_note, stated_number, stated_on_top, stated_text,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,10 +143,8 @@ def chip_words(architecture: str) -> list[str]:
 
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
     """Return a device with one of its facts changed (`Machine.parameters`)."""
-    if name == "byte_per_s":
-        return replace(device, byte_per_s=change(device.byte_per_s))
-    if name == "launch_s":
-        return replace(device, launch_s=change(device.launch_s))
+    if name in RATES:
+        return replace(device, **{name: change(getattr(device, name))})
     peaks = (
         replace(peak, rate=change(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
         for peak in device.peaks
@@ -392,9 +383,10 @@ class Machine:
                 device = change_fact(device, name, partial(restated, value=number, source=source))
                 rated = True
             elif name in ("capacity_byte", "reserve_byte"):
-                fact = Fact.exact(stated_number(value, "byte", word), "assumed", source)
-                others |= {name: fact} if name == "reserve_byte" else {}
-                device = replace(device, capacity_byte=fact) if name == "capacity_byte" else device
+                least = int(name == "capacity_byte")
+                fact = Fact.exact(stated_number(value, "byte", word, least), "assumed", source)
+                others |= {} if least else {name: fact}
+                device = replace(device, capacity_byte=fact) if least else device
             elif name == "availability":
                 others[name] = stated_number(value, "share", word)
             elif name in _COUNTS:
@@ -415,7 +407,7 @@ class Machine:
         carried = f"; timings of {built} as built are rescaled, each op at the same utilisation"
         carried *= found.origin is not None and len(self.timings) > 0
         others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
-        return replace(found, **others)
+        return with_room(replace(found, **others), "with_")
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -423,17 +415,14 @@ class Machine:
 
         A system requires the devices of a node and the number of nodes.
         """
-        stated: list[Scope] = ["device"]
-        if self.node_devices is not None:
-            stated.append("node")
-            if self.system_nodes is not None:
-                stated.append("system")
-        return tuple(stated)
+        if self.node_devices is None:
+            return ("device",)
+        return ("device", "node") if self.system_nodes is None else ("device", "node", "system")
 
     def devices(self, scope: Scope) -> int:
         """Return the number of devices at a scope that `scopes` contains."""
-        per_node = self.node_devices or 1
-        return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]
+        node = self.node_devices or 1
+        return {"device": 1, "node": node, "system": node * (self.system_nodes or 1)}[scope]
 
     def nodes_of(self, devices: int) -> int:
         """Return the whole nodes that a run on ``devices`` devices occupies; 0 where several runs share a node."""
@@ -447,3 +436,13 @@ class Machine:
     def up_devices(self, scope: Scope) -> float:
         """Return the number of devices at a scope, times the share of the time that they are up."""
         return self.devices(scope) * self.up_share(scope)
+
+
+def with_room(machine: Machine, where: str) -> Machine:
+    """Return the machine; raise FomkitError if its reserve is not below its device's memory; 0 is no reserve."""
+    capacity, reserve = machine.device.capacity_byte, machine.reserve_byte
+    if capacity is not None and reserve is not None and reserve.value >= capacity.value:
+        has, takes = memory_text(capacity.value), memory_text(reserve.value)
+        what = f"the reserve is {takes}, and a device of {machine.name} has {has} of memory"
+        raise FomkitError(where, f"{what}. Give less than that; 0 GiB is no reserve.")
+    return machine

@@ -74,28 +74,32 @@ OneWord = Annotated[str, checked(_one_word)]
 
 
 class Ended(Record):
-    """A figure above 0 with the bounds of its interval, ``low`` and ``high``, as far as they are stated."""
+    """A figure with the bounds of its interval, ``low`` and ``high``, as far as they are stated; above 0 or `may_be_0`."""
 
     value_at: ClassVar[str]
+    may_be_0: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
         figures = [figure for figure in stated if figure is not None]
-        wrong = f"{FIELD}.{self.value_at} must be above 0 with low ≤ value ≤ high. Correct these."
-        if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
+        above = figures[0] >= 0 if self.may_be_0 else figures[0] > 0
+        least = "0 or more" if self.may_be_0 else "above 0"
+        wrong = f"{FIELD}.{self.value_at} must be {least} with low ≤ value ≤ high. Correct these."
+        if getattr(self, self.value_at) is not None and not (above and figures == sorted(figures)):
             raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self
 
 
 class ReserveRecord(Ended):
-    """``reserve``: memory of a device that a program holds besides its tensors."""
+    """``reserve``: memory of a device that a program holds besides its tensors; 0 is no reserve."""
 
     value_at = "memory"
-    memory: SomeByte
+    may_be_0 = True
+    memory: Byte
     source: str
-    low: SomeByte | None = None
-    high: SomeByte | None = None
+    low: Byte | None = None
+    high: Byte | None = None
     basis: Basis = "measured"
 
 
