@@ -265,7 +265,7 @@ def test_the_reserve_is_a_fact_of_a_machine(tmp_path: Path) -> None:
 def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
     """0 is no reserve; one that leaves nothing is refused, with the place that states it."""
     path, board = tmp_path / "ours.yaml", load_machine("v100")
-    said = r"the reserve is 16,384 MiB, and a device of \S+ has 16,384 MiB of memory. Give less than that; 0 GiB is no"
+    said = r"the reserve is [\d,]+ MiB, and a device of \S+ has [\d,]+ MiB of memory. Give less than that; 0 GiB"
 
     def stated(memory: str) -> Machine:
         reserve = f"reserve: {{memory: {memory}, source: x}}"
@@ -279,11 +279,11 @@ def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
     for where, of in (("ours.yaml:4", lambda: stated("16 GiB")), ("with_", lambda: board.with_(reserve="16 GiB")),
                       ("with_", lambda: board.with_(reserve="3 GiB").with_(capacity="2 GiB")),
                       ("reserve 16GiB", lambda: memory("alexnet", board, reserve="16GiB"))):  # fmt: skip
-        with pytest.raises(FomkitError, match=said.replace("16,384", r"[\d,]+")) as refused:
+        with pytest.raises(FomkitError, match=said) as refused:
             of()
         assert refused.value.where.endswith(where)
     path.write_text("schema: fomkit/machine/1\nname: ours\nreserve: 0\n", encoding="utf-8")
-    with pytest.raises(FomkitError, match="reserve is 0. Expected: a mapping, {memory: …, source: …}"):
+    with pytest.raises(FomkitError, match=r"reserve is 0\. Expected: a mapping, {memory: …, source: …}"):
         load_machine(path)
 
 

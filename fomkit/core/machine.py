@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.units import (
-    REAL_OF, STATED, equal_fields, memory_text, stated_facts, stated_note, stated_number, stated_on_top, stated_text,
-)  # fmt: skip
+    REAL_OF,
+    STATED,
+    check_reserve,
+    equal_fields,
+    stated_facts,
+    stated_note,
+    stated_number,
+    stated_on_top,
+    stated_text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,19 +140,12 @@ class Device:
         return None
 
 
-def chip_words(architecture: str) -> list[str]:
-    """Return vendor, generation and chip of an architecture, as many as are known, each as one word.
-
-    >>> chip_words("NVIDIA Ada Lovelace AD102") == chip_words("NVIDIA Ada AD102")
-    True
-    """
-    return (words := architecture.split())[:2] + words[2:][-1:]
-
-
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
     """Return a device with one of its facts changed (`Machine.parameters`)."""
-    if name in RATES:
-        return replace(device, **{name: change(getattr(device, name))})
+    if name == "byte_per_s":
+        return replace(device, byte_per_s=change(device.byte_per_s))
+    if name == "launch_s":
+        return replace(device, launch_s=change(device.launch_s))
     peaks = (
         replace(peak, rate=change(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
         for peak in device.peaks
@@ -382,11 +383,11 @@ class Machine:
                 self.check_parameter(name, number)
                 device = change_fact(device, name, partial(restated, value=number, source=source))
                 rated = True
-            elif name in ("capacity_byte", "reserve_byte"):
-                least = int(name == "capacity_byte")
-                fact = Fact.exact(stated_number(value, "byte", word, least), "assumed", source)
-                others |= {} if least else {name: fact}
-                device = replace(device, capacity_byte=fact) if least else device
+            elif name == "capacity_byte":
+                holds = Fact.exact(stated_number(value, "byte", word), "assumed", source)
+                device = replace(device, capacity_byte=holds)
+            elif name == "reserve_byte":
+                others[name] = Fact.exact(stated_number(value, "byte", word, 0), "assumed", source)
             elif name == "availability":
                 others[name] = stated_number(value, "share", word)
             elif name in _COUNTS:
@@ -441,8 +442,6 @@ class Machine:
 def with_room(machine: Machine, where: str) -> Machine:
     """Return the machine; raise FomkitError if its reserve is not below its device's memory; 0 is no reserve."""
     capacity, reserve = machine.device.capacity_byte, machine.reserve_byte
-    if capacity is not None and reserve is not None and reserve.value >= capacity.value:
-        has, takes = memory_text(capacity.value), memory_text(reserve.value)
-        what = f"the reserve is {takes}, and a device of {machine.name} has {has} of memory"
-        raise FomkitError(where, f"{what}. Give less than that; 0 GiB is no reserve.")
+    if capacity is not None and reserve is not None:
+        check_reserve(reserve.value, capacity.value, machine.name, where)
     return machine

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
-from fomkit.core.machine import chip_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -327,6 +326,15 @@ class TimedWork(NamedTuple):
 
     length: NDArray[np.float64]
     known: tuple[Surface, ...]
+
+
+def chip_words(architecture: str) -> list[str]:
+    """Return vendor, generation and chip of an architecture, as many as are known, each as one word.
+
+    >>> chip_words("NVIDIA Ada Lovelace AD102") == chip_words("NVIDIA Ada AD102")
+    True
+    """
+    return (words := architecture.split())[:2] + words[2:][-1:]
 
 
 def on_series(work: str, architecture: str, engine: str) -> str:

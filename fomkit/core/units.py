@@ -314,6 +314,14 @@ def memory_text(byte: float) -> str:
     return f"{byte / BINARY['Mi']:,.{0 if byte >= 100 * BINARY['Mi'] else 2}f} MiB"
 
 
+def check_reserve(reserve: float, capacity: float, machine: str, where: str) -> None:
+    """Raise FomkitError unless a reserve of a machine's devices is below their memory [byte]; 0 is no reserve."""
+    if reserve >= capacity:
+        has, takes = memory_text(capacity), memory_text(reserve)
+        what = f"the reserve is {takes}, and a device of {machine} has {has} of memory"
+        raise FomkitError(where, f"{what}. Give less than that; 0 GiB is no reserve.")
+
+
 def count_text(count: int, noun: str) -> str:
     """Write a count with its noun.
 

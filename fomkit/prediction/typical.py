@@ -16,8 +16,8 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
-from fomkit.core.machine import Machine, chip_words
-from fomkit.core.measurement import Surface, TypicalTables, kind_of_work, on_series
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Surface, TypicalTables, chip_words, kind_of_work, on_series
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS

@@ -74,7 +74,7 @@ OneWord = Annotated[str, checked(_one_word)]
 
 
 class Ended(Record):
-    """A figure with the bounds of its interval, ``low`` and ``high``, as far as they are stated; above 0 or `may_be_0`."""
+    """A figure, above 0 unless it `may_be_0`, and as far as stated the bounds of its interval, low and high."""
 
     value_at: ClassVar[str]
     may_be_0: ClassVar[bool] = False
