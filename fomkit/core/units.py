@@ -417,6 +417,9 @@ STANDS_IN: dict[str, str] = {
 fp16 and bf16 have as many bits and the same rate. fp8 is predicted from bf16, and formats of scaled blocks from
 fp8, with the rate and width of each (`fomkit.prediction.transfer`).
 """
+BLOCKS_OF_FP8 = "fp8_block"
+BLOCKS_AS_FP8 = "none is stated: the peak of fp8, whose engine multiplies these blocks, too (docs/adr/0084)"
+"""Format with a scale per block that a program applies; source of its peak on a device that states none."""
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "int8")
 
 

@@ -94,12 +94,13 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
         missing = timed[untimed]
         runs, total = missing["count"].sum(), timed["count"].sum()
         formats = missing["dtype"].unique().tolist()
-        listed, other = counts_by_kind(missing), ""
+        listed, facts, other = counts_by_kind(missing), "facts", ""
         if len(formats) == 1:
             listed, other = f"{listed}, all in {formats[0]}", ", choose another --precision"
+            facts = f"facts, such as a device.peak of {formats[0]},"
         raise FomkitError(
             where,
-            f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or facts to "
+            f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or {facts} to "
             f"the machine profile{other}, {bound}",
         )
     if unsupported:
