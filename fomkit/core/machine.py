@@ -13,6 +13,7 @@ from fomkit.core.units import (
     REAL_OF,
     STATED,
     check_reserve,
+    count_text,
     equal_fields,
     stated_facts,
     stated_note,
@@ -313,7 +314,7 @@ class Machine:
         return equal_fields(self, other)
 
     def __repr__(self) -> str:
-        return f"<machine {self.name}: {self.title}; {len(self.timings):,} timings>"
+        return f"<machine {self.name}: {self.title}; {count_text(len(self.timings), 'timing')}>"
 
     @property
     def caveats(self) -> tuple[str, ...]:

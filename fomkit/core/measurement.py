@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
+from fomkit.core.units import agree, count_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -286,8 +287,8 @@ class Plausibility:
             count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
             more = f"; and {count - most:,} more (`fomkit show` lists them)" if count > most else ""
             lines.append(
-                f"{start}{count:,} of {len(self.given):,} timings are physically impossible and are excluded "
-                f"from every result: {listed}{more}"
+                f"{start}{count:,} of {count_text(len(self.given), 'timing')} {agree(count, 'is/are')} physically "
+                f"impossible and excluded from every result: {listed}{more}"
             )
         return tuple(lines)
 

@@ -331,6 +331,15 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def agree(count: float, words: str) -> str:
+    """Return the word that agrees with a count, of one for 1 and one for more.
+
+    >>> agree(1, "has/have"), agree(0, "has/have")
+    ('has', 'have')
+    """
+    return words.split("/")[int(count != 1)]
+
+
 def exact_quantity(value: float, dimension: str) -> str:
     """Write an SI value as text that `parse_quantity` converts back to the same float.
 

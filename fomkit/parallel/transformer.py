@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fomkit.core.model import TO_SHORT
 from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
@@ -401,19 +402,19 @@ def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
     return rows.rows
 
 
-def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "", impl: str = "fused") -> list[Row]:
+def update_rows(
+    parameters: float, tensors: float, *, clip: bool, low: str = "", impl: str = "fused", dtype: str = "bf16"
+) -> list[Row]:
     """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
 
     Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
-    copy to the short format, set the sums of gradients to zero; Adam is the last row. ``low``: format to which
-    weights are quantised once a step, along rows and columns; ``impl``: how Adam goes over the tensors.
+    copy to the short format, set the sums of gradients to zero. ``low``: format to which weights are quantised
+    once a step, along rows and columns; ``impl``: how Adam goes over the tensors; ``dtype``: of products, in fp32
+    the update is Adam alone.
     """
     rows = Rows("fp32")
-    steps: list[tuple[str, float, float]] = [
-        ("gradient unscale, check", 4, 4),
-        ("parameters to the short format", 4, 2),
-        ("gradients to zero", 0, 4),
-    ]
+    steps: list[tuple[str, float, float]] = [("gradient unscale, check", 4, 4), (TO_SHORT, 4, 2)]
+    steps.append(("gradients to zero", 0, 4))
     if clip:
         steps += [("gradient norm", 4, 0), ("gradient clip", 4, 4)]
     if low:
@@ -424,7 +425,7 @@ def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "",
     adam = {"op": "Adam", "kind": "optimizer", "dtype": "fp32", "engine": "vector", "pass_name": "update",
             "rule": "adam", "impl": impl, "numel": parameters, "tensors": tensors,
             "module": UPDATE}  # fmt: skip
-    return [*rows.rows, adam]
+    return [adam] if dtype == "fp32" else [*rows.rows, adam]
 
 
 def tensors_of(shape: Transformer, expert: int = 1) -> int:

@@ -364,7 +364,7 @@ def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> 
     blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
     ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
     tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
-    update = transformer.update_rows(parameters, tensors, clip=False)
+    update = transformer.update_rows(parameters, tensors, clip=False, dtype=dtype)
     counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
     found = transformer.as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
     return found.assign(count=np.round(found["count"] * counts, 9))  # a share of the blocks may have a window
