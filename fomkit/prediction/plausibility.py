@@ -271,10 +271,10 @@ def _unlike_peak(seen: Claims, families: Families) -> Iterator[str]:
         most, middle = float(rates.max()), claims.median(rates * claims.LIMITS["gemm"] / seen.most_compute[own])
         above = rates > claims.BOOST / claims.LIMITS["gemm"] * seen.most_compute[own]
         long = (seen.compute_s[own] > LONG_S) & ~(seen.compute_s[own] < seen.traffic_s[own])
-        if above.any():
+        if many := int(above.sum()):
             yield (
-                f"{family}: {int(above.sum()):,} of {count_text(count, 'product')} reached more than the peak, up to "
-                f"{format_number(most, 3)} ×: halved times, a peak stated too low, or boost clocks?"
+                f"{family}: {many:,} of {count_text(count, 'product')} {agree(many, 'exceeds/exceed')} the peak, up "
+                f"to {format_number(most, 3)} ×: halved times, a peak stated too low, or boost clocks?"
             )
         if count >= SOME_FEW and middle > MOST_MEDIAN:
             yield (
