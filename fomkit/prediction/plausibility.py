@@ -273,8 +273,8 @@ def _unlike_peak(seen: Claims, families: Families) -> Iterator[str]:
         long = (seen.compute_s[own] > LONG_S) & ~(seen.compute_s[own] < seen.traffic_s[own])
         if many := int(above.sum()):
             yield (
-                f"{family}: {many:,} of {count_text(count, 'product')} {agree(many, 'exceeds/exceed')} the peak, up "
-                f"to {format_number(most, 3)} ×: halved times, a peak stated too low, or boost clocks?"
+                f"{family}: {many:,} of {count_text(count, 'product')} {agree(many, 'exceeds/exceed')} the peak, "
+                f"up to {format_number(most, 3)} ×: halved times, a peak stated too low, or boost clocks?"
             )
         if count >= SOME_FEW and middle > MOST_MEDIAN:
             yield (
