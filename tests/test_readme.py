@@ -166,8 +166,8 @@ def quoted() -> list[str]:
         f"sheet alone | mean error {images} | {image_cases} | our target: {image_aim.removeprefix('≤ ')}",
         "passes of whole transformer models on a P100, from DeepBench's timings of a P100 | mean error "
         f"{p100} % | {p100_cases} | {of_peers(p100_peers).partition(', roofline')[0]}",
-        f"training steps on a CPU, from ops timed just before | median error {error} % | {NUMBERS.index(models)} | "
-        f"our target: {aim} %",
+        f"training steps on a CPU, from ops timed just before | median error {error} % | {NUMBERS.index(models)} "
+        f"| our target: {aim} %",
         f"single ops: does the 80 % interval contain the measured time? | in {ops} of cases | {op_cases} | "
         "80 % would be exact",
     ]
@@ -185,8 +185,8 @@ def test_the_readme_explains_the_figures_that_its_first_command_prints() -> None
     text = TEXT.split("```")[2].split("\n\n")[1]
     days, low, high, rate, ratio = re.findall(r"\d+\.\d+", text)
     assert " ".join(" ".join(first[:2]).split()) == (
-        f"resnet50 on v100: {days} days a run ({low} … {high}), {rate} trained models a day, at best: without input, "
-        f"validation, start_up; {ratio} {first[1].split(ratio)[1].strip()}"
+        f"resnet50 on v100: {days} days a run ({low} … {high}), {rate} trained models a day, at best: without "
+        f"input, validation, start_up; {ratio} {first[1].split(ratio)[1].strip()}"
     )
     sizes = load_model("today/llama3-8b-decode").sizes
     assert f"for {sizes['batch']} requests at once. Each request already holds {sizes['cache']:,} tokens" in (
