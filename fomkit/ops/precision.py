@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
@@ -314,9 +314,9 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
     return float((_weights_of(restated, formats) * ops["count"] * saved).sum())
 
 
-def computes_in_16(ops: pd.DataFrame) -> bool:
-    """Return whether products were traced in 16 bits, as under autocast."""
-    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(SHORT).any())
+def computes_in_16(ops: pd.DataFrame, formats: Sequence[str] = SHORT) -> bool:
+    """Return whether products were traced in 16 bits, as under autocast; `formats`: in which of these."""
+    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(formats).any())
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:

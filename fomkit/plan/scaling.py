@@ -153,7 +153,10 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
     sizes = choose_sizes(model, options.sizes)
     if (seq := sizes.get("seq", model.transformer.seq)) != model.transformer.seq:
         model = replace(model, transformer=replace(model.transformer, seq=seq))
-    found = TransformerStep(model, machine, layout, network, BY_SIZES[options.precision], low)
+    dtype = BY_SIZES[
+        "mixed" if options.precision is None and computes_in_16(model.ops, ("fp16",)) else options.precision
+    ]
+    found = TransformerStep(model, machine, layout, network, dtype, low)
     if options.precision is None and not computes_in_16(model.ops):
         found.notes = (*found.notes, IN_BF16)
     if low == BLOCKS_OF_FP8 and (note := blocks_note(machine)):
