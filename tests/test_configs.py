@@ -457,6 +457,15 @@ def test_a_layout_of_a_file_in_fp32_says_that_it_is_priced_in_bf16(tmp_path: Pat
     assert any("priced in bf16" in note for note in found.deviations)
 
 
+@pytest.mark.parametrize(("dtype", "named"), [("float16", "fp16"), ("bfloat16", "bf16")])
+def test_a_layout_keeps_the_16_bits_of_the_file(tmp_path: Path, dtype: str, named: str) -> None:
+    made = profile_config(write(tmp_path, {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": dtype}))
+    asked = {"batch": 8, "layout": "data=8"}
+    assert fomkit.estimate(made, "h100-sxm", **asked).precision == named
+    assert fomkit.estimate(made, "h100-sxm", precision="bf16", **asked).precision == "bf16"
+    assert fomkit.estimate(made, "h100-sxm", precision="mixed", **asked).precision == "fp16"
+
+
 @pytest.mark.parametrize("block", [[1, 32], "abc", [128]])
 def test_blocks_of_other_sizes_are_refused(tmp_path: Path, block: object) -> None:
     config = {**PUBLIC["llama3-8b"]["config"], "torch_dtype": "bfloat16",
