@@ -302,7 +302,7 @@ def test_a_training_from_a_config_is_counted_as_a_layout_of_one_device() -> None
     (unfit,) = estimate_all([model], ["b300-sxm"], batch=4).unfit
     assert unfit.endswith("; a batch of 3 fits")
     told = run(app, ["sweep", "llama3-8b", "-t", "b300-sxm", "--vary", "batch=2,3,4"]).output
-    assert "1 of the points do not fit the device's memory" in told
+    assert "1 of the points does not fit the device's memory" in told
     assert "best units/day" in told
     assert "254,704 MiB" in told  # at a batch of 3
     advice = run(app, ["advise", "llama3-8b", "-t", "b300-sxm", "--batch", "2", "--all"]).output

@@ -41,6 +41,7 @@ _EXPECTED = {
     "float_type": "a number, without quotes or a unit",
     "float_parsing": "a number",
     "bool_type": "true or false",
+    "too_short": "at least one entry",
 }
 """Messages in words of the file, by the name of pydantic's error."""
 _SHOWN = 60
@@ -141,8 +142,7 @@ def _message(error: Any, record: type[BaseModel]) -> str:
         needed = [name for name, info in fields.items() if info.is_required()] or [*fields][:1]
         expected = f"a mapping, {{{', '.join(f'{one}: …' for one in needed)}}}"
     value = "empty" if error["input"] is None else repr(error["input"])
-    value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-    return f"{name} is {value}. Expected: {_EXPECTED.get(kind, expected)}."
+    return f"{name} is {value[:_SHOWN]}{'…' * (len(value) > _SHOWN)}. Expected: {_EXPECTED.get(kind, expected)}."
 
 
 def check_schema(document: Document, schema: str) -> None:
