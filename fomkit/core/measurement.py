@@ -286,9 +286,10 @@ class Plausibility:
         if self.quarantined:
             count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
             more = f"; and {count - most:,} more (`fomkit show` lists them)" if count > most else ""
+            are = agree(count, "is/are")
             lines.append(
-                f"{start}{count:,} of {count_text(len(self.given), 'timing')} {agree(count, 'is/are')} physically "
-                f"impossible and excluded from every result: {listed}{more}"
+                f"{start}{count:,} of {count_text(len(self.given), 'timing')} {are} physically impossible and "
+                f"{are} excluded from every result: {listed}{more}"
             )
         return tuple(lines)
 

@@ -151,7 +151,8 @@ def _add_tables(page: Page, tables: view.Tables) -> None:
     sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
     if own := tables["rows_of_one_op"]:
-        page.line(f"of these, {count_text(own, 'row')} {agree(own, 'is/are')} only for the op of that name")
+        only = agree(own, "is for the op that it names only/are for the op that they name only")
+        page.line(f"of these, {count_text(own, 'row')} {only}")
     page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
     page.line(f"sources (rows): {_counted_names(tables['sources'])}")
     if tables["corrected"]:

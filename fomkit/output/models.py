@@ -269,7 +269,7 @@ def format_formulas(content: Formulas, screen: Screen = PLAIN) -> str:
     for name, amount in content["rows"][-1]["missing"].items():
         if amount:
             none = f"{amount:,.0f} {agree(amount, 'execution has/executions have')} no {name}"
-            page.line(f"missing: {none}; formulas exclude them")
+            page.line(f"missing: {none} and {agree(amount, 'is/are')} excluded from the formulas")
     if content["unsupported"]:
         page.line(f"not in the table, no rule: {', '.join(content['unsupported'])}; formulas exclude them")
     return page.text()

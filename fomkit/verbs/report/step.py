@@ -278,7 +278,8 @@ def roofline(estimate: Estimate, key: str) -> Section:
     if len(without):
         caption.append(
             f"{count_text(len(without), 'op')} without arithmetic (copies and the like, "
-            f"{share(without['share'].sum()).text} of the time) {agree(len(without), 'is/are')} only in the table."
+            f"{share(without['share'].sum()).text} of the time) "
+            f"{agree(len(without), 'is not drawn; the table has it/are not drawn; the table has them')}."
         )
     if len(above):
         caption.append(
