@@ -20,7 +20,7 @@ from fomkit.core.units import (
     Precision,
     precision_meant,
 )
-from fomkit.ops.autocast import CROSS_ENTROPY, WIDE, with_casts
+from fomkit.ops.autocast import BY_SOFTMAX, CROSS_ENTROPY, WIDE, softmax_factors, with_casts
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.tables import TRAFFIC
@@ -368,6 +368,8 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
         rows = linear_layers(ops, allowed & trained, BLOCKS[formats.low])
         dtype, engine = dtype.mask(rows, formats.low), engine.mask(rows, "matrix")
     factors = byte_factors(ops, dtype).T
+    if formats.stream == BY_SOFTMAX and keeps_weights(ops, formats) and not computes_in_16(ops):
+        factors = factors * softmax_factors(ops)
     moved = {
         name: ops[name] * factor for name, factor in zip(TRAFFIC, factors, strict=True) if name in ops.columns
     }
