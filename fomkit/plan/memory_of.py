@@ -113,13 +113,13 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
         from fomkit.core.job import Layout
 
         ops = resize_ops(model.ops, model.sizes, model.name)
-        standing, rules = standing_memory(ops), ops["rule"][ops["kind"] == "optimizer"]
+        standing, rules = standing_memory(ops), {*ops["rule"].dropna()} - {""}
         try:
             block_activation_byte(shape, batch, Layout())
         except FomkitError:  # of a feed-forward width for which no rule is known
             return False
         every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
-        if standing is None or {*rules.map(STATE_TENSORS)} != {STATE_TENSORS["adam"]}:
+        if standing is None or {*map(STATE_TENSORS.get, rules)} != {STATE_TENSORS["adam"]}:
             return False
         return abs(standing.gradient - every) < LEFT_OUT * every
 

@@ -389,7 +389,7 @@ def _of_group(
         why = "rows are no multiple of 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; no tile model: {why}"
     longer, *spread = narrow_format_factors(rows, work, (one.dtype for one in found.known), dtype)
-    wide = op_half_width(interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8 and work in ("gemm", MATVEC))
+    wide = op_half_width(interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8 and name.startswith(("gemm", MATVEC)))
     faster, slower = (np.hypot(op_half_width(interval) / op_half_width(0.8) * one, wide) for one in spread)
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
