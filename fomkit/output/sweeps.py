@@ -191,7 +191,7 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
         _curve(page, content, reference)
     for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
         nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
-        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
+        page.line(f"no step at {', '.join(nodes)} {'node' if nodes == ['1'] else 'nodes'}: {why}")
     _add_memory(page, content)
     _bandwidth(page, content)
     _system(page, content)

@@ -427,7 +427,9 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
         caption,
         table,
     )
-    refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
+    refused = tuple(
+        f"{count_text(each['nodes'], 'node')}: {each['why']}" for each in contents[-1]["not_estimated"]
+    )
     lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
              *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
     few = points["devices"].nunique() < FEWEST
