@@ -21,7 +21,7 @@ from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.config import profile_config
 from fomkit.frontends.config_file import KNOWN, read_architecture
-from fomkit.ops.fusion import Fusion
+from fomkit.ops.fusion import NOTES, Fusion
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.transformer import Split, as_table, block_rows
@@ -70,6 +70,12 @@ CLASSES = {"vit": "ViTForImageClassification", "t5": "T5ForConditionalGeneration
 TRACED = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi", "gpt2", "falcon", "bert", "olmo2", "t5",
           "vit", "whisper", "deepseek_v3", "olmo3", "seed_oss", "roberta", "mt5", "granite")  # fmt: skip
 BATCH, SEQ, SOURCE = 2, 16, 12
+
+
+def test_the_optimizer_of_a_rule_has_one_name() -> None:
+    """Rows, notes and pages call it as its rule is called: Adam."""
+    page = (Path(__file__).parents[1] / "docs" / "frontends.md").read_text(encoding="utf-8")
+    assert not [text for text in (page, *NOTES.values(), str(profile_config.__doc__)) if "AdamW" in text]
 
 
 def write(folder: Path, config: dict[str, Any], name: str = "config.json") -> Path:
@@ -449,6 +455,15 @@ def test_a_layout_of_a_file_in_fp32_says_that_it_is_priced_in_bf16(tmp_path: Pat
     made = profile_config(write(tmp_path, {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": "float32"}))
     found = fomkit.estimate(made, "h100-sxm", batch=8, layout="data=8")
     assert any("priced in bf16" in note for note in found.deviations)
+
+
+@pytest.mark.parametrize(("dtype", "named"), [("float16", "fp16"), ("bfloat16", "bf16")])
+def test_a_layout_keeps_the_16_bits_of_the_file(tmp_path: Path, dtype: str, named: str) -> None:
+    made = profile_config(write(tmp_path, {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": dtype}))
+    asked = {"batch": 8, "layout": "data=8"}
+    assert fomkit.estimate(made, "h100-sxm", **asked).precision == named
+    assert fomkit.estimate(made, "h100-sxm", precision="bf16", **asked).precision == "bf16"
+    assert fomkit.estimate(made, "h100-sxm", precision="mixed", **asked).precision == "fp16"
 
 
 @pytest.mark.parametrize("block", [[1, 32], "abc", [128]])

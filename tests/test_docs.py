@@ -304,3 +304,15 @@ def anchors(text: str) -> set[str]:
     bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", bare, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", ["numbers.md", "parallel.md"])
+def test_prose_is_wrapped_at_130_columns(name: str) -> None:
+    """Tables and code have lines of their own length."""
+    prose = re.sub(
+        r"^```.*?^```$",
+        "",
+        (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8"),
+        flags=re.M | re.S,
+    )
+    assert not [line for line in prose.splitlines() if len(line) > 130 and not line.startswith("|")]

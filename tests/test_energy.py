@@ -215,7 +215,7 @@ def test_measured_power_goes_first_under_its_own_conditions_only(
         ({"idle_w": None}, ops((1, 1e9, 1e6, 1.0)), "idle power"),
         ({"byte_j": None}, ops((1, 1e9, 1e6, 1.0)), "byte of memory traffic"),
         ({}, ops((1, 1e9, 1e6, 1.0), dtype="fp16"), "fp16 on the vector engine"),
-        ({}, ops((1, math.nan, 1e6, 1.0)), "1 rows of ops have no count"),
+        ({}, ops((1, math.nan, 1e6, 1.0)), "1 row of ops has no count"),
         (
             {"idle_w": None, "per_flop": (), "byte_j": None, "limit_w": fact(300.0)},
             ops((1, 1, 1, 1.0)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -163,9 +164,10 @@ def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatc
     asked: list[float] = []
     update = TransformerPlan.update
 
-    def asked_for(plan: TransformerPlan, parameters: float, tensors: float, *, clip: bool) -> Timed:
+    def asked_for(plan: TransformerPlan, parameters: float, tensors: float, **more: Any) -> Timed:
         asked.append(tensors)
-        return update(plan, parameters, tensors, clip=clip)
+        assert 0 < more["of_blocks"] < parameters
+        return update(plan, parameters, tensors, **more)
 
     monkeypatch.setattr(TransformerPlan, "update", asked_for)
     found.at(2, 2)

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Fact
+from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import Precision
+from fomkit.frontends.config import profile_config
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.memory import largest_that_fits, memory_use, standing_memory
 from fomkit.plan.memory_of import can_follow, fit_in, largest_batch, reserve_of, room_byte, step_memory
@@ -258,7 +259,32 @@ def test_the_reserve_is_a_fact_of_a_machine(tmp_path: Path) -> None:
     assert reserve_of(load_machine("h100-sxm").with_(reserve="2 GiB")).value == 2**31
     assert reserve_of(load_machine("x86-lecture")) is None
     path.write_text(f"{stated}reserve: {{memory: 3 GiB, low: 4 GiB, source: x}}\n", encoding="utf-8")
-    with pytest.raises(FomkitError, match="must be above 0 with low ≤ value ≤ high"):
+    with pytest.raises(FomkitError, match="must be 0 or more with low ≤ value ≤ high"):
+        load_machine(path)
+
+
+def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
+    """0 is no reserve; one that leaves nothing is refused, with the place that states it."""
+    path, board = tmp_path / "ours.yaml", load_machine("v100")
+    said = r"the reserve is [\d,]+ MiB, and a device of \S+ has [\d,]+ MiB of memory. Give less than that; 0 GiB"
+
+    def stated(memory: str) -> Machine:
+        reserve = f"reserve: {{memory: {memory}, source: x}}"
+        path.write_text(f"schema: fomkit/machine/1\nname: ours\ndevice: v100\n{reserve}\n", encoding="utf-8")
+        return load_machine(path)
+
+    assert room_byte(stated("0 GiB")) == room_byte(board.with_(reserve=0)) == 16 * 2**30
+    save_machine(stated("0 GiB"), tmp_path / "again.yaml")
+    assert load_machine(tmp_path / "again.yaml").reserve_byte == stated("0 GiB").reserve_byte
+    assert memory("alexnet", board, reserve="0GiB").content["target"]["reserve_byte"]["value"] == 0
+    for where, of in (("ours.yaml:4", lambda: stated("16 GiB")), ("with_", lambda: board.with_(reserve="16 GiB")),
+                      ("with_", lambda: board.with_(reserve="3 GiB").with_(capacity="2 GiB")),
+                      ("reserve 16GiB", lambda: memory("alexnet", board, reserve="16GiB"))):  # fmt: skip
+        with pytest.raises(FomkitError, match=said) as refused:
+            of()
+        assert refused.value.where.endswith(where)
+    path.write_text("schema: fomkit/machine/1\nname: ours\nreserve: 0\n", encoding="utf-8")
+    with pytest.raises(FomkitError, match=r"reserve is 0\. Expected: a mapping, {memory: …, source: …}"):
         load_machine(path)
 
 
@@ -276,7 +302,7 @@ def test_a_training_from_a_config_is_counted_as_a_layout_of_one_device() -> None
     (unfit,) = estimate_all([model], ["b300-sxm"], batch=4).unfit
     assert unfit.endswith("; a batch of 3 fits")
     told = run(app, ["sweep", "llama3-8b", "-t", "b300-sxm", "--vary", "batch=2,3,4"]).output
-    assert "1 of the points do not fit the device's memory" in told
+    assert "1 of the points does not fit the device's memory" in told
     assert "best units/day" in told
     assert "254,704 MiB" in told  # at a batch of 3
     advice = run(app, ["advise", "llama3-8b", "-t", "b300-sxm", "--batch", "2", "--all"]).output
@@ -320,7 +346,47 @@ def test_what_has_no_layouts_names_the_largest_batch() -> None:
     assert [(fit.fits, bool(fit.warning)) for fit in fits] == [(True, False), (True, True)]
     large = replace(load_model("today/llama3-8b"), transformer=None)
     (said,) = estimate_all([large], ["a100-sxm"]).unfit
+    assert said.endswith("would need 137,849 MiB; no batch fits")
+    (said,) = estimate_all([large], ["a100-sxm"], precision="fp32").unfit
     assert said.endswith("would need 122,532 MiB; no batch fits")
+
+
+BERT = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 256, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "intermediate_size": 1024, "max_position_embeddings": 512}  # fmt: skip
+VIT = {"model_type": "vit", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 10,
+       "intermediate_size": 1024, "image_size": 32, "patch_size": 8, "num_channels": 3}  # fmt: skip
+LLAMA = {"model_type": "llama", "vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "intermediate_size": 512, "max_position_embeddings": 512}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [BERT, VIT, LLAMA], ids=["bert", "vit", "llama"])
+@pytest.mark.parametrize(("dtype", "each"), [("bfloat16", (2, 4, 12)), ("float32", (4, 4, 8))])
+def test_a_step_keeps_the_same_of_every_parameter(
+    config: dict[str, object], dtype: str, each: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Parameters that products read, gradients, and Adam's state with the parameters that it updates."""
+    (path := tmp_path / "config.json").write_text(json.dumps({**config, "torch_dtype": dtype}), encoding="utf-8")
+    model, content = profile_config(path), memory(path).content
+    totals = [content["totals"][role] / model.parameters_total for role in ("parameter", "gradient", "state")]
+    assert totals == pytest.approx(each, rel=0.001)
+
+
+def test_advice_on_unknown_memory_fits_what_was_given(tmp_path: Path) -> None:
+    """A config.json has no program: a decoder's memory is known in 16 bits, another model's from a Python file."""
+    path, wide = tmp_path / "config.json", {"torch_dtype": "float32"}
+
+    def advice(config: dict[str, object]) -> str:
+        path.write_text(json.dumps({**config, **wide}), encoding="utf-8")
+        (said,) = memory(path).content["deviations"]
+        assert said in " ".join(CliRunner().invoke(app, ["memory", str(path)]).output.split())
+        return str(said)
+
+    assert advice(LLAMA).endswith("Add, for example, --precision bf16")
+    assert memory(path, precision="bf16").content["totals"]["activation"] > 0
+    for config in (BERT, VIT):
+        assert advice(config).endswith("For others give a Python file with the model, its inputs and its loss")
+    traced = replace(load_model("alexnet"), order=None)
+    assert "'fomkit profile FILE.py' writes it" in memory(traced).content["deviations"][-1]
 
 
 @pytest.mark.parametrize(("model", "batch"), [("llama3-70b-decode", 16), ("llama3-8b-decode", 512)])

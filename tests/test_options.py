@@ -58,7 +58,9 @@ def test_a_fixed_size_may_be_named_at_its_own_value() -> None:
     "setting", ["seq", "seq=", "seq=-1", "seq=1.5", "=3", "s q=3", "seq=1.5e0", "seq=" + "9" * 30]
 )
 def test_a_setting_is_a_name_and_a_whole_number(setting) -> None:
-    with pytest.raises(FomkitError, match=r"is not a name and a whole number of 1 or more\. Write, for example"):
+    with pytest.raises(
+        FomkitError, match=r"is not a name and a whole number of 1 or more, at most 1e\+15\. Write, for example"
+    ):
         parse_sizes([setting])
 
 

@@ -432,7 +432,7 @@ def test_one_impossible_row_is_left_out_by_name(name: str, factor: float, row: i
     assert str(machine.timings["source_file"].iat[row]) in message
     assert len(changed.timings) == len(machine.timings) - 1
     assert changed.plausibility.messages(name)[0].startswith(
-        f"{name}: 1 of {len(machine.timings):,} timings are physically impossible and are excluded from every "
+        f"{name}: 1 of {len(machine.timings):,} timings is physically impossible and is excluded from every "
         f"result: row {row + 1}, "
     )
 
@@ -446,7 +446,7 @@ def test_a_row_left_out_answers_nothing_and_no_answer_changes_because_of_it() ->
     first, second = (estimate(model, one, Options()) for one in (wrong, without))
     assert first.step == second.step
     assert first.ops["evidence"].tolist() == second.ops["evidence"].tolist()
-    assert any("1 of 626 timings are physically impossible" in text for text in first.deviations)
+    assert any("1 of 626 timings is physically impossible" in text for text in first.deviations)
     assert not any("physically impossible" in text for text in second.deviations)
 
 
@@ -722,9 +722,7 @@ def test_every_door_says_what_was_left_out(tmp_path: Path) -> None:
     name = tmp_path / "odd.yaml"
     save_machine(replace(times(load_machine("titan-x"), 1e-3, [5]), name="odd"), name)
     runner = CliRunner()
-    words = (
-        "1 of 626 timings are physically impossible and are excluded from every result: row 6, gemm fp32 b 1, m "
-    )
+    words = "1 of 626 timings is physically impossible and is excluded from every result: row 6, gemm fp32 b 1, m "
     shown = runner.invoke(app, ["show", str(name)])
     assert shown.exit_code == 0
     assert f"implausible: odd: {words}" in " ".join(shown.stdout.split())
@@ -775,7 +773,7 @@ def test_every_command_with_a_target_says_once_what_was_left_out(
     message = " ".join(done.stdout.split())
     assert (
         message.count(
-            "1 of 626 timings are physically impossible and are excluded from every result: row 6, gemm fp32"
+            "1 of 626 timings is physically impossible and is excluded from every result: row 6, gemm fp32"
         )
         == 1
     )
@@ -789,7 +787,7 @@ def test_a_workbook_of_a_suite_names_what_was_left_out_once(odd: str, tmp_path: 
     done = CliRunner().invoke(app, ["fom", short_suite(tmp_path), "--target", odd, "-o", str(book)])
     assert done.exit_code == 0, done.stderr
     cells = [str(cell.value) for row in load_workbook(book)["Summary"].iter_rows() for cell in row]
-    (message,) = [cell for cell in cells if "1 of 626 timings are physically impossible" in cell]
+    (message,) = [cell for cell in cells if "1 of 626 timings is physically impossible" in cell]
     assert message.startswith("caveat: odd: 1 of 626")
 
 

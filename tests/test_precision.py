@@ -24,6 +24,7 @@ from fomkit.ops.precision import (
     stored_byte,
 )
 from fomkit.ops.tables import empty_table
+from fomkit.profiles.facts import with_blocks
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
 
@@ -363,6 +364,52 @@ def test_experts_in_fp8_are_priced_by_their_rows_in_bf16() -> None:
     # Timed in fp8 of scaled blocks, eight of ten of the longest took 0.33 to 0.82 of bf16: inside.
     assert low.ops["low_s"][at] < 0.33 * wide.ops["time_s"][at]
     assert low.ops["high_s"][at] > 0.82 * wide.ops["time_s"][at]
+
+
+MINE = """schema: fomkit/machine/1
+name: mine
+device:
+  peak:
+    - {{dtype: bf16, engine: matrix, rate: 900 TFLOP/s, source: x}}
+    - {{dtype: {}, engine: matrix, rate: 1800 TFLOP/s, low: 1600 TFLOP/s, source: x}}
+  memory: {{capacity: 200 GiB, bandwidth: 3.3 TB/s, source: x}}
+  launch: {{per_op: 5 us, low: 3 us, high: 10 us, basis: assumed}}
+"""
+
+
+def test_blocks_of_fp8_have_the_peak_of_fp8_where_none_is_stated_and_wider_bounds(
+    llama_prompt: fomkit.ModelProfile, tmp_path: Path
+) -> None:
+    (path := tmp_path / "mine.yaml").write_text(MINE.format("fp8"), encoding="utf-8")
+    taken = fomkit.machine(path)
+    peak, own = (taken.device.peak(dtype, "matrix") for dtype in ("fp8_block", "fp8"))
+    assert peak is not None
+    assert own is not None
+    assert (peak.rate.value, peak.rate.low, peak.rate.basis) == (own.rate.value, own.rate.low, "assumed")
+    assert "docs/adr/0084" in peak.rate.source
+    blocks, plain = (fomkit.estimate(llama_prompt, taken, precision=low) for low in ("fp8_block", "fp8"))
+    assert blocks.step.value == pytest.approx(plain.step.value, rel=0.01)
+    assert blocks.step.high / blocks.step.low > 1.2 * plain.step.high / plain.step.low
+    note = "products in fp8_block have wider bounds: mine states no peak of it, so that of fp8 counts"
+    assert note in blocks.formats.message
+    assert note not in plain.formats.message
+    path.write_text(MINE.format("int8"), encoding="utf-8")
+    with pytest.raises(
+        FomkitError, match=r"add its rate to device\.peak .*\{dtype: fp8_block, engine: matrix, rate: …"
+    ):
+        fomkit.estimate(llama_prompt, path, precision="fp8_block")
+
+
+def test_blocks_of_fp8_without_rows_are_transferred_from_those_of_fp8(llama_prompt: fomkit.ModelProfile) -> None:
+    board = fomkit.machine("h100-sxm")
+    rows = board.timings[board.timings["dtype"] != "fp8_block"].reset_index(drop=True)
+    peaks = tuple(peak for peak in board.device.peaks if peak.dtype != "fp8_block")
+    mine = replace(board.with_timings(rows), device=replace(board.device, peaks=with_blocks(peaks)))
+    found = fomkit.estimate(llama_prompt, mine, precision="fp8_block")
+    in_blocks = found.ops["dtype"].eq("fp8_block")
+    assert set(found.ops["time_source"][in_blocks]) == {"transferred"}
+    assert "wider bounds" in found.formats.message
+    assert "wider bounds" not in fomkit.estimate(llama_prompt, board, precision="fp8_block").formats.message
 
 
 def test_the_input_stays_as_it_is() -> None:

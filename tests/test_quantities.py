@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.units import UNITS, exact_quantity, format_number, format_quantity, parse_quantity
+from fomkit.core.job import Layout
+from fomkit.core.units import UNITS, agree, exact_quantity, format_number, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(("prefix", "power"), [("k", 1), ("M", 2), ("G", 3), ("T", 4), ("P", 5), ("E", 6)])
@@ -21,6 +23,39 @@ def test_decimal_prefixes_are_powers_of_a_thousand(prefix: str, power: int) -> N
 @pytest.mark.parametrize(("prefix", "power"), [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4)])
 def test_binary_prefixes_are_powers_of_1024(prefix: str, power: int) -> None:
     assert parse_quantity(f"1 {prefix}B", "byte", "", "") == 1024.0**power
+
+
+@pytest.mark.parametrize(
+    ("devices", "layout", "message"),
+    [
+        (
+            1,
+            Layout(data=8),
+            "1 device divided by tensor 1 × pipeline 1 is 1 replica. Leave data out, or use 8 devices.",
+        ),
+        (
+            8,
+            Layout(data=1),
+            "8 devices divided by tensor 1 × pipeline 1 are 8 replicas. Leave data out, or use 1 device.",
+        ),
+        (
+            1,
+            Layout(expert=4),
+            "1 replica on 1 device does not divide into groups of expert 4. Use a multiple of 4 devices.",
+        ),
+    ],
+)
+def test_words_agree_with_a_count_of_1(devices: int, layout: Layout, message: str) -> None:
+    with pytest.raises(FomkitError) as refused:
+        layout.replicas(devices)
+    assert message in refused.value.what
+    assert [agree(count, "has/have") for count in (0, 1, 1.0, np.float64(1), 2)] == [
+        "have",
+        "has",
+        "has",
+        "has",
+        "have",
+    ]
 
 
 def test_bits_are_an_eighth_of_bytes() -> None:

@@ -11,6 +11,7 @@ import pytest
 from terminal import in_terminal
 
 from fomkit.cli.main import verb_command
+from fomkit.profiles.models import load_model
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -114,16 +115,84 @@ def test_sections_that_tests_and_people_look_for() -> None:
     assert "no real counter was read." in " ".join(PAGES["accuracy.md"].split())
 
 
-def test_the_readme_says_how_right_it_is_in_the_words_of_its_page() -> None:
-    """Every figure of the README's table is on the page of its source."""
-    table = TEXT.split("## How right it is")[1].split("\n## ")[0]
-    figures = set(re.findall(r"\d[\d,.]*\d|\d", "".join(re.findall(r"^\|.*\|$", table, re.MULTILINE))))
-    assert len(figures) >= 15
-    assert not [
-        one
-        for one in figures
-        if not re.search(rf"(?<![\d.,]){re.escape(one)}(?![\d]|[.,]\d)", PAGES["accuracy.md"])
+def accuracy(chapter: str, start: str) -> list[str]:
+    """Return the cells of the first line of a chapter that starts so; chapter "": of the page's first table."""
+    text = PAGES["accuracy.md"].partition(f"\n## {chapter}\n")[2] if chapter else PAGES["accuracy.md"]
+    lines = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith(f"| {start} |")]
+    return [cell.strip(" *").replace(".0 %", " %") for cell in lines[0].strip("|").split("|")]
+
+
+def of_peers(found: str) -> str:
+    """Return the errors of the tools that the README names, in its order."""
+    errors = dict(one.replace(" %", "").rsplit(" ", 1) for one in found.split(", "))
+    return ", ".join(f"{name} {errors[name]} %" for name in ("NeuSight", "Habitat", "roofline") if name in errors)
+
+
+NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def boards(chapter: str) -> str:
+    """Return how many boards a chapter counts; the P4 throttled and does not count."""
+    text = PAGES["accuracy.md"].partition(f"\n## {chapter}\n")[2].partition("\n*Ratios")[0]
+    return NUMBERS[len(set(re.findall(r"^\| ((?!P4|all|worst)[\w-]+): all \|", text, re.MULTILINE)))]
+
+
+OWN, FACTS = "Whole models, from the device's own table", "Whole models, from the data sheet alone"
+OTHER, HERE = "Whole models, from another board's table", "Steps on the machine at hand"
+
+
+def quoted() -> list[str]:
+    """Return the lines of the README's table with each figure taken from its line on the page on accuracy."""
+    _, own_cases, own, _, own_peers = accuracy("", "whole models, from the device's own table of kernels")
+    _, fact_cases, facts, _, fact_peers = accuracy("", "whole models, from the data sheet alone")
+    chose_none = "training steps of image networks that chose no rule, on a board known by its data sheet"
+    _, image_cases, images, image_aim, _ = accuracy("", chose_none)
+    _, op_cases, ops, *_ = accuracy("", "80 % intervals of single ops that hold the measured time")
+    _, p100_cases, _, p100, *_, p100_peers = accuracy(OTHER, "P100-PCIe-16GB: all")
+    kinds = [
+        [accuracy(one, f"all counted: {what}")[1] for what in ("inference", "training")] for one in (OWN, FACTS)
     ]
+    here = " ".join(PAGES["accuracy.md"].partition(f"\n## {HERE}\n")[2].partition("\n## ")[0].split())
+    models, error, aim = re.findall(
+        r"times steps of (\w+) models .* were ([\d.]+) % with exactly .* just before \(target (\d+)\)", here
+    )[0]
+    (own_infer, own_train), (infer, train) = kinds
+    return [
+        f"passes of whole transformer models ({own_infer} inference, {own_train} training) on {boards(OWN)} GPUs "
+        f"with timed kernels | mean error {own} | {own_cases} | {of_peers(own_peers)}",
+        f"the same on {boards(FACTS)} GPUs, from the data sheet alone ({infer} inference, {train} training) | "
+        f"mean error {facts} | {fact_cases} | {of_peers(fact_peers)}",
+        "training steps of image networks that were not used to choose any rule, on an RTX 3090, from its data "
+        f"sheet alone | mean error {images} | {image_cases} | our target: {image_aim.removeprefix('≤ ')}",
+        "passes of whole transformer models on a P100, from DeepBench's timings of a P100 | mean error "
+        f"{p100} % | {p100_cases} | {of_peers(p100_peers).partition(', roofline')[0]}",
+        f"training steps on a CPU, from ops timed just before | median error {error} % | {NUMBERS.index(models)} "
+        f"| our target: {aim} %",
+        f"single ops: does the 80 % interval contain the measured time? | in {ops} of cases | {op_cases} | "
+        "80 % would be exact",
+    ]
+
+
+def test_the_readme_says_how_right_it_is_in_the_words_of_its_page() -> None:
+    """Every figure of the README's table is that of its own line on the page on accuracy."""
+    table = TEXT.split("## How right it is")[1].split("\n## ")[0]
+    lines = [line.strip("| ") for line in re.findall(r"^\|.*\|$", table, re.MULTILINE)]
+    assert lines[2:] == quoted()
+
+
+def test_the_readme_explains_the_figures_that_its_first_command_prints() -> None:
+    (_, first), (_, second), *_ = shown_commands(TEXT)
+    text = TEXT.split("```")[2].split("\n\n")[1]
+    days, low, high, rate, ratio = re.findall(r"\d+\.\d+", text)
+    assert " ".join(" ".join(first[:2]).split()) == (
+        f"resnet50 on v100: {days} days a run ({low} … {high}), {rate} trained models a day, at best: without "
+        f"input, validation, start_up; {ratio} {first[1].split(ratio)[1].strip()}"
+    )
+    sizes = load_model("today/llama3-8b-decode").sizes
+    assert f"for {sizes['batch']} requests at once. Each request already holds {sizes['cache']:,} tokens" in (
+        " ".join(text.split())
+    )
+    assert "megatokens a day" in second[0]
 
 
 def test_every_page_is_listed() -> None:

@@ -530,7 +530,7 @@ def test_nodes_are_whole_and_ranges_double():
         (["--layout", "sequence=maybe"], "Expected true or false"),
         (["--layout", "expert=2"], "p1b3: cannot be split by expert: its profile is a trace"),
         (["--layout", "expert=1.5"], "expert is '1.5'. Expected a whole number, 1 or more"),
-        (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 1 replicas of microbatches of 3"),
+        (["--nodes", "1", "--layout", "microbatch=3"], "does not divide into 1 replica of microbatches of 3"),
         (["--link", "system, 5 us, 25 GB/s"], "is not TIER, ALPHA, BANDWIDTH, DIRECTION"),
         (["--link", "system, 5 us, 25 GB/s, sideways"], "the direction is 'sideways'"),
         (["--link", "rack, 5 us, 25 GB/s, each"], "'rack' is not a tier"),

@@ -164,12 +164,22 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
         (["campaign", "candle-example", "-t", "v100"], "or choose another scope: device or node."),
         (["estimate", "p1b3", "-t", "v100", "--batch", "100000000000000"], "Check the sizes and the batch."),
         (["estimate", "p1b3", "-t", "v100", "--set", "seq=0"], "--set seq=0: is not a name and a whole number"),
+        (["memory", "gpt2", "--set", "seq=99999999999999999999"], "a whole number of 1 or more, at most 1e+15."),
+        (["memory", "gpt2", "--batch", f"{10**30}"], f"--batch: is {10**30}. Give 1e+15 at most."),
+        (["sweep", "p1b3", "-t", "v100", "--vary", f"batch={10**30}"], "of 1 or more, at most 9e+15."),
+        (["fom", "{}"], "is a folder, not a file. Give a suite by path or by name."),
+        (["campaign", "{}", "-t", "a"], "is a folder, not a file. Give a campaign by path or by name."),
+        (["fom", "{}/none.json"], "is no suite by its ending. Give a file that ends in .yaml, .yml."),
+        (["fom", "{}/none.suite.yaml"], "none.suite.yaml:7: lines is []. Expected: at least one entry."),
     ],
 )  # fmt: skip
 def test_what_was_likely_meant_is_named(words: list[str], message: str, tmp_path: Path) -> None:
     """Messages for users who confuse two files, or use one word for two."""
     written(tmp_path, OPS, "net.ops.csv")
     written(tmp_path, "schema: fomkit/model/1\nname: net\nops: net.ops.csv\n", "net.yaml")
+    suite = "schema: fomkit/suite/1\nname: none\nversion: 1\nbaseline: titan\nscope: system\nmean: harmonic\n"
+    written(tmp_path, f"{suite}lines: []\n", "none.suite.yaml")
+    written(tmp_path, "{}", "none.json")
     done = CliRunner().invoke(app, [word.format(tmp_path) for word in words])
     assert isinstance(done.exception, FomkitError)
     assert message in str(done.exception)

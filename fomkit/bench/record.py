@@ -93,9 +93,8 @@ class HostFacts:
         messages = []
         if self.cores:
             guest = ", guest of a hypervisor" if self.hypervisor else ""
-            messages.append(
-                f"{self.model or 'processor without a name'}, {self.cores} cores{guest} (/proc/cpuinfo)"
-            )
+            name = self.model or "processor without a name"
+            messages.append(f"{name}, {count_text(self.cores, 'core')}{guest} (/proc/cpuinfo)")
         if self.cache_byte:
             levels = ", ".join(f"L{level} {size / 2**20:g} MiB" for level, size in sorted(self.cache_byte.items()))
             messages.append(f"data caches: {levels} (/sys/devices/system/cpu)")

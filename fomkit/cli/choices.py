@@ -54,7 +54,7 @@ def parse_sizes(settings: Sequence[str]) -> dict[str, int]:
         if match is None:
             raise FomkitError(
                 f"--set {setting}",
-                "is not a name and a whole number of 1 or more. Write, for example, --set seq=512.",
+                "is not a name and a whole number of 1 or more, at most 1e+15. Write, for example, --set seq=512.",
             )
         if match[1] in sizes:
             raise FomkitError(f"--set {setting}", f"{match[1]} is given twice. Give it once.")

@@ -12,7 +12,7 @@ from typing import Literal
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.machine import Basis, Party, Scope
-from fomkit.core.units import Precision, count_text
+from fomkit.core.units import Precision, agree, count_text
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical", "parameter_server"]
 """The algorithm of a collective over several devices."""
@@ -155,21 +155,24 @@ class Layout:
             raise FomkitError(
                 LAYOUT,
                 f"{count_text(devices, 'device')} cannot be divided into copies of {self._product} = "
-                f"{self.model_devices}. Use a multiple of {self.model_devices} devices, by nodes or by data.",
+                f"{self.model_devices}. Use a multiple of {count_text(self.model_devices, 'device')}, by nodes or "
+                "by data.",
             )
         copies = devices // self.model_devices
         if copies % self.expert_replicas:
             raise FomkitError(
                 LAYOUT,
-                f"{copies} replicas on {devices} devices do not divide into groups of expert {self.expert}"
-                f"{f' / tensor {self.tensor}' * self.whole_experts}. Use a multiple of {self.fewest_devices} "
-                "devices.",
+                f"{count_text(copies, 'replica')} on {count_text(devices, 'device')} {agree(copies, 'does/do')} "
+                f"not divide into groups of expert {self.expert}"
+                f"{f' / tensor {self.tensor}' * self.whole_experts}. Use a multiple of "
+                f"{count_text(self.fewest_devices, 'device')}.",
             )
         if self.data not in (None, copies):
             raise FomkitError(
                 LAYOUT,
-                f"data is {self.data}, but {devices:,} devices divided by {self._product} are {copies:,} "
-                f"replicas. Leave data out, or use {(self.data or 1) * self.model_devices:,} devices.",
+                f"data is {self.data}, but {count_text(devices, 'device')} divided by {self._product} "
+                f"{agree(devices, 'is/are')} {count_text(copies, 'replica')}. Leave data out, or use "
+                f"{count_text((self.data or 1) * self.model_devices, 'device')}.",
             )
         return copies
 

@@ -12,6 +12,8 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
 from fomkit.core.units import (
     REAL_OF,
     STATED,
+    check_reserve,
+    count_text,
     equal_fields,
     stated_facts,
     stated_note,
@@ -139,15 +141,6 @@ class Device:
                 if peak.dtype == one and peak.engine == engine:
                     return peak
         return None
-
-
-def chip_words(architecture: str) -> list[str]:
-    """Return vendor, generation and chip of an architecture, as many as are known, each as one word.
-
-    >>> chip_words("NVIDIA Ada Lovelace AD102") == chip_words("NVIDIA Ada AD102")
-    True
-    """
-    return (words := architecture.split())[:2] + words[2:][-1:]
 
 
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
@@ -323,7 +316,7 @@ class Machine:
         return equal_fields(self, other)
 
     def __repr__(self) -> str:
-        return f"<machine {self.name}: {self.title}; {len(self.timings):,} timings>"
+        return f"<machine {self.name}: {self.title}; {count_text(len(self.timings), 'timing')}>"
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -395,7 +388,7 @@ class Machine:
                 fact = state(device.capacity_byte, stated_number(value, "byte", word))
                 change["device"] = replace(device, capacity_byte=fact)
             elif name == "reserve_byte":
-                change[name] = state(found.reserve_byte, stated_number(value, "byte", word))
+                change[name] = state(found.reserve_byte, stated_number(value, "byte", word, 0))
             elif name == "availability":
                 change[name] = stated_number(value, "share", word)
             elif name in _COUNTS:
@@ -416,7 +409,7 @@ class Machine:
         carried = f"; timings of {built} as built are rescaled, each op at the same utilisation"
         carried *= found.origin is not None and len(self.timings) > 0
         every, notes = stated_on_top(self.notes, self.stated, given, carried)
-        return replace(found, stated=every, notes=notes)
+        return with_room(replace(found, stated=every, notes=notes), "with_")
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -424,17 +417,14 @@ class Machine:
 
         A system requires the devices of a node and the number of nodes.
         """
-        stated: list[Scope] = ["device"]
-        if self.node_devices is not None:
-            stated.append("node")
-            if self.system_nodes is not None:
-                stated.append("system")
-        return tuple(stated)
+        if self.node_devices is None:
+            return ("device",)
+        return ("device", "node") if self.system_nodes is None else ("device", "node", "system")
 
     def devices(self, scope: Scope) -> int:
         """Return the number of devices at a scope that `scopes` contains."""
-        per_node = self.node_devices or 1
-        return {"device": 1, "node": per_node, "system": per_node * (self.system_nodes or 1)}[scope]
+        node = self.node_devices or 1
+        return {"device": 1, "node": node, "system": node * (self.system_nodes or 1)}[scope]
 
     def nodes_of(self, devices: int) -> int:
         """Return the whole nodes that a run on ``devices`` devices occupies; 0 where several runs share a node."""
@@ -448,3 +438,11 @@ class Machine:
     def up_devices(self, scope: Scope) -> float:
         """Return the number of devices at a scope, times the share of the time that they are up."""
         return self.devices(scope) * self.up_share(scope)
+
+
+def with_room(machine: Machine, where: str) -> Machine:
+    """Return the machine; raise FomkitError if its reserve is not below its device's memory; 0 is no reserve."""
+    capacity, reserve = machine.device.capacity_byte, machine.reserve_byte
+    if capacity is not None and reserve is not None:
+        check_reserve(reserve.value, capacity.value, machine.name, where)
+    return machine

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
-from fomkit.core.machine import chip_words
+from fomkit.core.units import agree, count_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -286,9 +286,10 @@ class Plausibility:
         if self.quarantined:
             count, listed = len(self.quarantined), "; ".join(self.quarantined[:most])
             more = f"; and {count - most:,} more (`fomkit show` lists them)" if count > most else ""
+            are = agree(count, "is/are")
             lines.append(
-                f"{start}{count:,} of {len(self.given):,} timings are physically impossible and are excluded "
-                f"from every result: {listed}{more}"
+                f"{start}{count:,} of {count_text(len(self.given), 'timing')} {are} physically impossible and "
+                f"{are} excluded from every result: {listed}{more}"
             )
         return tuple(lines)
 
@@ -327,6 +328,15 @@ class TimedWork(NamedTuple):
 
     length: NDArray[np.float64]
     known: tuple[Surface, ...]
+
+
+def chip_words(architecture: str) -> list[str]:
+    """Return vendor, generation and chip of an architecture, as many as are known, each as one word.
+
+    >>> chip_words("NVIDIA Ada Lovelace AD102") == chip_words("NVIDIA Ada AD102")
+    True
+    """
+    return (words := architecture.split())[:2] + words[2:][-1:]
 
 
 def on_series(work: str, architecture: str, engine: str) -> str:

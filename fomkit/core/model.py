@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span
 from fomkit.core.transformer import Transformer
-from fomkit.core.units import STATED, Stated, equal_fields, stated_facts, stated_number, stated_on_top, stated_text
+from fomkit.core.units import (
+    STATED,
+    Stated,
+    agree,
+    equal_fields,
+    stated_facts,
+    stated_number,
+    stated_on_top,
+    stated_text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +51,8 @@ STATE_TENSORS: Mapping[str, int] = {
     "rmsprop_centered_momentum": 3, "adagrad": 1, "adadelta": 2,
 }  # fmt: skip
 """Tensors of a parameter's size that an optimizer stores per parameter, by rule (torch 2.13, torch.optim)."""
+TO_SHORT = "parameters to the short format"
+"""The op of an update that copies fp32 parameters to those in 16 bits that products read."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +183,7 @@ class ModelProfile:
         return equal_fields(self, other)
 
     def __repr__(self) -> str:
-        return f"<model {self.name}: {self.title}; {len(self.ops):,} rows of ops>"
+        return f"<model {self.name}: {self.title}; {agree(len(self.ops), f'1 row/{len(self.ops):,} rows')} of ops>"
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ def stated_text(given: object, name: str) -> str:
 def stated_number(given: object, dimension: str, name: str, least: int = 1) -> float:
     """Parse a figure that was stated by ``with_``: text with its unit, or a number in SI units.
 
-    `dimension`: "" for an integer of ``least`` or more.
+    `dimension`: "" for an integer of ``least`` or more; `least`: 0 also allows memory of 0.
 
     >>> stated_number("1.2 TB/s", "byte_per_s", "bandwidth"), stated_number(8, "", "nodes")
     (1200000000000.0, 8.0)
@@ -217,7 +217,7 @@ def stated_number(given: object, dimension: str, name: str, least: int = 1) -> f
         if dimension
         else f"a whole number of {least} or more"
     )
-    positive = value > 0 or dimension not in ("share", "byte")
+    positive = value > 0 or not least or dimension not in ("share", "byte")
     good = positive and 0 <= value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
         raise FomkitError("with_", f"{name} is {_brief(given)}. Give {expected}.")
@@ -314,6 +314,14 @@ def memory_text(byte: float) -> str:
     return f"{byte / BINARY['Mi']:,.{0 if byte >= 100 * BINARY['Mi'] else 2}f} MiB"
 
 
+def check_reserve(reserve: float, capacity: float, machine: str, where: str) -> None:
+    """Raise FomkitError unless a reserve of a machine's devices is below their memory [byte]; 0 is no reserve."""
+    if reserve >= capacity:
+        has, takes = memory_text(capacity), memory_text(reserve)
+        what = f"the reserve is {takes}, and a device of {machine} has {has} of memory"
+        raise FomkitError(where, f"{what}. Give less than that; 0 GiB is no reserve.")
+
+
 def count_text(count: int, noun: str) -> str:
     """Write a count with its noun.
 
@@ -321,6 +329,15 @@ def count_text(count: int, noun: str) -> str:
     ('1 row', '1,182 rows')
     """
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def agree(count: float, words: str) -> str:
+    """Return the word that agrees with a count, of one for 1 and one for more.
+
+    >>> agree(1, "has/have"), agree(0, "has/have")
+    ('has', 'have')
+    """
+    return words.split("/")[int(count != 1)]
 
 
 def exact_quantity(value: float, dimension: str) -> str:
@@ -409,6 +426,9 @@ STANDS_IN: dict[str, str] = {
 fp16 and bf16 have as many bits and the same rate. fp8 is predicted from bf16, and formats of scaled blocks from
 fp8, with the rate and width of each (`fomkit.prediction.transfer`).
 """
+BLOCKS_OF_FP8 = "fp8_block"
+BLOCKS_AS_FP8 = "none is stated: the peak of fp8, whose engine multiplies these blocks, too (docs/adr/0084)"
+"""Format with a scale per block that a program applies; source of its peak on a device that states none."""
 _MATRIX_DTYPES = ("fp16", "bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "int8")
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Architecture, Block, Experts, FeedForward, Stored, Transformer
+from fomkit.core.units import count_text
 from fomkit.frontends.config_file import read_architecture
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.fusion import IMPL, Fusion
@@ -65,7 +66,8 @@ def _title(shape: Architecture) -> str:
     depth = 0 if stack is None else stack.depth
     all_of_it, of_a_token = shape.parameters, shape.active_parameters
     active = "" if of_a_token == all_of_it else f", {_counted(of_a_token)} of a token"
-    return f"{shape.kind}: {depth} blocks, {shape.hidden:,} wide, {_counted(all_of_it)} parameters{active}"
+    blocks = count_text(depth, "block")
+    return f"{shape.kind}: {blocks}, {shape.hidden:,} wide, {_counted(all_of_it)} parameters{active}"
 
 
 def _alike(block: Block) -> Block:
@@ -136,7 +138,7 @@ def profile_config(
 ) -> ModelProfile:  # fmt: skip
     """Make the profile of a transformer's step from its ``config.json``.
 
-    `mode`: ``train``: a training step with AdamW; ``infer`` or ``prefill``: the forward pass, for a decoder over a
+    `mode`: ``train``: a training step with Adam; ``infer`` or ``prefill``: the forward pass, for a decoder over a
     prompt up to its first word; ``decode``: one token of each sample after ``cache`` tokens. `sizes`: ``seq``,
     ``source``, ``cache``. `fusion`: which ops are one kernel (`fomkit.ops.fusion`).
     """

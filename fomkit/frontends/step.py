@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import Data, LastBatch, ModelProfile, Run
+from fomkit.core.units import count_text
 from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
 from fomkit.frontends.sizes import NoExpression, Sizes, execution_keys, name_sizes
 from fomkit.ops.tables import DIMENSIONS, join_lines, table_of_rows
@@ -66,7 +67,7 @@ class Step:
         """A note of how many of the framework's ops have a price."""
         states = self.states
         return (
-            f"{sum(states.values()):,} ops in the step: {states['priced']:,} priced, "
+            f"{count_text(sum(states.values()), 'op')} in the step: {states['priced']:,} priced, "
             f"{states['zero_work']:,} without work, {states['unsupported']:,} unsupported"
         )
 

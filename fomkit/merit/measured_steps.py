@@ -16,7 +16,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import MEASURED_LEVEL, Measurement
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import format_number, format_quantity
+from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.merit.fom import FigureOfMerit
 from fomkit.merit.rated_lines import Load, RatedLine, fixed_conditions, under_conditions
 from fomkit.plan.content import MaybeEnds, as_content, stated_content
@@ -113,7 +113,8 @@ def _read_many_steps(row: Measurement, estimated: Estimate) -> Reading:
     validation = estimated.run_time.validation_s
     extra = validation.value / estimated.step.value if validation is not None else 0.0
     count = (steps + extra) * (epochs if of_run and epochs is not None else 1)
-    steps_text = f"{epochs} epochs of {steps:,} steps" if of_run else f"{steps:,} steps"
+    steps_text = count_text(steps, "step")
+    steps_text = f"{count_text(epochs or 0, 'epoch')} of {steps_text}" if of_run else steps_text
     held = {"validation", "start_up"} if of_run else {"validation"}
     holds = frozenset(held.intersection(estimated.run_time.excludes))
     if extra:

@@ -37,6 +37,11 @@ _POWERS = ("pow", "exp", "expm1", "log", "log1p", "log2", "rsqrt", "reciprocal",
 _COMPARED = (CROSS_ENTROPY[0], "aten::mse_loss")
 """Tensors that a loss in fp32 compares with the target: the result of the first op, the input of the second."""
 
+SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
+BY_SOFTMAX = "fp16"
+"""The format that a GPU's softmax in fp32 reads by itself, and its gradient writes (ATen's ``half_to_float``,
+docs/adr/0081); tensors in bf16 are cast. Other frameworks' are not known."""
+
 WEIGHT, GRADIENT, ACTIVATION = "weight cast", "gradient cast", "activation cast"
 """Names of the added rows."""
 
@@ -234,17 +239,28 @@ class _Step:
             elif begun or row["kind"] not in _ELEMENTS:
                 return
 
-    def activations(self) -> Iterator[_Cast]:
-        """Yield narrow tensors that fp32 ops read, and fp32 results that products read."""
+    def activations(self, narrow: str) -> Iterator[_Cast]:
+        """Yield tensors in the format `narrow` that fp32 ops read, and fp32 results that products read."""
         looked_up = set[float]()
         for at, row, numbers in self.forward():
             op, is_softmax, is_lookup = row["op"], row["kind"] in _SOFT, row["kind"] in _LOOKUPS
-            if op in _COMPARED or (op in _NORMS and numbers["numel"] not in looked_up):
+            reads_wide = op in _NORMS or (op == SOFTMAX[0] and narrow != BY_SOFTMAX)
+            if op in _COMPARED or (reads_wide and numbers["numel"] not in looked_up):
                 yield _Cast(ACTIVATION, row, row["count"], [row["numel"]], narrows=False)
             if op in _NORMS or is_lookup or (is_softmax and op not in CROSS_ENTROPY):
                 yield from (_Cast(ACTIVATION, one, one["count"], [row["numel"]]) for one in self.readers(at))
             looked_up = looked_up | {numbers["numel"]} if is_lookup else looked_up
             looked_up = set() if row["kind"] in _INPUTS else looked_up
+
+
+def softmax_factors(ops: pd.DataFrame) -> NDArray[np.float64]:
+    """Return the factors (2, n) of the bytes read and written where a softmax reads `BY_SOFTMAX` without a cast.
+
+    >>> softmax_factors(pd.DataFrame({"op": SOFTMAX, "dtype": "fp32"})).tolist()
+    [[0.5, 1.0], [1.0, 0.5]]
+    """
+    half = ITEM_BYTE[BY_SOFTMAX] / ITEM_BYTE["fp32"]
+    return np.where([ops["dtype"].eq("fp32") & ops["op"].eq(name) for name in SOFTMAX], half, 1.0)
 
 
 def with_casts(
@@ -257,7 +273,7 @@ def with_casts(
     divided by the scale of the loss before the update.
     """
     step, low, high, made = _Step(ops, numbers), ITEM_BYTE[narrow], ITEM_BYTE["fp32"], list[dict[str, Any]]()
-    for one in (*step.weights(), *((*step.data(), *step.activations()) if of_activations else ())):
+    for one in (*step.weights(), *((*step.data(), *step.activations(narrow)) if of_activations else ())):
         shared = {"kind": "copy", "dtype": narrow, "engine": "vector", "module": one.row["module"],
                   "count": one.count, "numel": _cells_product(one.factors, one.divisor)}  # fmt: skip
         back = GRADIENT if one.op == WEIGHT else ACTIVATION

@@ -106,11 +106,11 @@ ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 """Numbers per element that one kernel reads and writes, forward and for the gradient."""
 
 IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}
-"""How AdamW runs."""
+"""How Adam runs."""
 NOTES: dict[Fusion, str] = {
-    "eager": "fusion eager: norms without a mean, gates, positions, attention and AdamW run op by op, as written "
+    "eager": "fusion eager: norms without a mean, gates, positions, attention and Adam run op by op, as written "
     "in the model's code; products are joined as in libraries",
-    "compiled": "fusion compiled: the residual addition and the norm after it are one kernel, AdamW runs on "
+    "compiled": "fusion compiled: the residual addition and the norm after it are one kernel, Adam runs on "
     "lists of tensors; products are joined as in libraries",
     "vendor": "",
 }

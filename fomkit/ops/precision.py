@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.core.units import ITEM_BYTE, MATRIX_KINDS, Precision, precision_meant
-from fomkit.ops.autocast import CROSS_ENTROPY, WIDE, with_casts
+from fomkit.core.units import (
+    BLOCKS_AS_FP8,
+    BLOCKS_OF_FP8,
+    ITEM_BYTE,
+    MATRIX_KINDS,
+    Precision,
+    precision_meant,
+)
+from fomkit.ops.autocast import BY_SOFTMAX, CROSS_ENTROPY, WIDE, softmax_factors, with_casts
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.tables import TRAFFIC
@@ -166,7 +173,7 @@ def choose_formats(
     traced. Raises FomkitError where the machine lacks a format, or the precision does not apply to the model.
     """
     if precision is None:
-        return _default(framework, machine, ops)
+        return _with_blocks_noted(_default(framework, machine, ops), machine, ops)
     formats, known = formats_named(precision), _known_formats(machine)
     if formats.low and ops is not None and "weight_share" in ops.columns and ops["weight_share"].notna().any():
         what = f"{precision} applies to linear layers, but the weights of this model are packed already"
@@ -182,9 +189,25 @@ def choose_formats(
         raise FomkitError(
             machine.name,
             f"--precision {precision} needs arithmetic in {' and '.join(lacking)}, which is not in its profile. "
-            f"{has} Choose another precision, or add a peak or timings.",
+            f"{has} Choose another precision, or add its rate to device.peak in the machine's file: "
+            f"{{dtype: {lacking[0]}, engine: matrix, rate: … TFLOP/s, source: …}}.",
         )
-    return formats
+    return _with_blocks_noted(formats, machine, ops)
+
+
+def blocks_note(machine: Machine) -> str:
+    """Return a note that the peak of fp8 counts for blocks of fp8; "" where the machine states one for them."""
+    peak = machine.device.peak(BLOCKS_OF_FP8, "matrix")
+    if peak is None or peak.rate.source != BLOCKS_AS_FP8:
+        return ""
+    why = f"{machine.name} states no peak of it, so that of fp8 counts (docs/adr/0084)"
+    return f"products in {BLOCKS_OF_FP8} have wider bounds: {why}"
+
+
+def _with_blocks_noted(formats: Formats, machine: Machine, ops: pd.DataFrame | None) -> Formats:
+    stored = ops is not None and not formats.low and bool(ops["dtype"].eq(BLOCKS_OF_FP8).any())
+    note = blocks_note(machine) if stored or formats.low == BLOCKS_OF_FP8 else ""
+    return replace(formats, message=f"{formats.message}; {note}") if note else formats
 
 
 LEAST_SHARE = 0.01
@@ -291,9 +314,9 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
     return float((_weights_of(restated, formats) * ops["count"] * saved).sum())
 
 
-def computes_in_16(ops: pd.DataFrame) -> bool:
-    """Return whether products were traced in 16 bits, as under autocast."""
-    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(SHORT).any())
+def computes_in_16(ops: pd.DataFrame, formats: Sequence[str] = SHORT) -> bool:
+    """Return whether products were traced in 16 bits, as under autocast; `formats`: in which of these."""
+    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(formats).any())
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
@@ -345,6 +368,8 @@ def _in_formats(ops: pd.DataFrame, formats: Formats, *, is_parts: bool = False) 
         rows = linear_layers(ops, allowed & trained, BLOCKS[formats.low])
         dtype, engine = dtype.mask(rows, formats.low), engine.mask(rows, "matrix")
     factors = byte_factors(ops, dtype).T
+    if formats.stream == BY_SOFTMAX and keeps_weights(ops, formats) and not computes_in_16(ops):
+        factors = factors * softmax_factors(ops)
     moved = {
         name: ops[name] * factor for name, factor in zip(TRAFFIC, factors, strict=True) if name in ops.columns
     }

@@ -102,7 +102,7 @@ def _use(content: advise.AdviceContent) -> Iterator[str]:
 def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
     room = memory["capacity_byte"]
     if memory["known"] == "nothing":
-        yield "Unknown: the profile has no order of its ops ('fomkit profile' records one)."
+        yield "Unknown: the profile has no order of its ops (see 'fomkit memory')."
         return
     total = memory["peak_byte"]
     roles = [f"{_ROLES.get(role, role)} {memory_text(byte)}" for role, byte in memory["roles"].items()]

@@ -46,7 +46,7 @@ def _measured_row(row: Row) -> str:
     spread = ""
     if row["step_s"]:
         ends = "no spread stated" if row["low"] is None else f"{row['low']:g} … {row['high']:g}"
-        repeats = f", {row['repeats']} repeats" if row["repeats"] else ""
+        repeats = f", {count_text(row['repeats'], 'repeat')}" if row["repeats"] else ""
         spread = f" ({ends}{repeats}) = {seconds(row['step_s']['value'])} a step"
     return f"{row['row']}: {row['quantity']} {row['value']:g}{spread}: {row['said']}"
 
@@ -137,7 +137,7 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
         table.add_row(str(place), *cells)
     if rest["ops"]:
         after = ["", f"{rest['share']:.1%}", ""] if broad else [f"{rest['share']:.1%}"]
-        before = [f"({rest['ops']:,} others)", *("" for _ in more)]
+        before = [f"({count_text(rest['ops'], 'other')})", *("" for _ in more)]
         table.add_row("", *before, _seconds(rest["time_s"]), *after, style="dim")
     page.table(table)
 

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import (
+    agree,
     by_key,
     count_text,
     exact_quantity,
@@ -93,7 +94,7 @@ def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
         shown = f" ({format_interval(span, dimension)})" if span else ""
         parts.append(f"{format_quantity(value, dimension)}{shown}")
     sizes = [format_quantity(one, "byte") for one in (link["least_byte"], link["most_byte"]) if one is not None]
-    joined = f"up to {link['joins']} devices" if link["joins"] else ""
+    joined = f"up to {count_text(link['joins'], 'device')}" if link["joins"] else ""
     name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes), joined)))
     basis = link["basis"] if link["channel"] else ""
     return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
@@ -146,15 +147,16 @@ def _counted_names(entries: Sequence[Mapping[str, object]]) -> str:
 
 
 def _add_tables(page: Page, tables: view.Tables) -> None:
-    page.heading(f"timings: {tables['rows']:,} rows", "")
+    page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
     sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
     page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
-    if tables["rows_of_one_op"]:
-        page.line(f"of these, {tables['rows_of_one_op']:,} rows are for the op that they name only")
+    if own := tables["rows_of_one_op"]:
+        only = agree(own, "is for the op that it names only/are for the op that they name only")
+        page.line(f"of these, {count_text(own, 'row')} {only}")
     page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
     page.line(f"sources (rows): {_counted_names(tables['sources'])}")
     if tables["corrected"]:
-        page.line(f"corrected or explained in a note: {tables['corrected']:,} rows")
+        page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
 
 
 def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, spacings: int) -> Iterator[str]:
@@ -278,7 +280,7 @@ def _module_table(page: Page, content: view.Memory) -> None:
         for row, role in zip(rows, mostly, strict=True)
     ]
     if rest:
-        cells.append((f"{len(rest)} others", _mebibyte_cell(sum(row["byte"] for row in rest)), ""))
+        cells.append((f"{count_text(len(rest), 'other')}", _mebibyte_cell(sum(row["byte"] for row in rest)), ""))
     page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
 
 
@@ -322,11 +324,6 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     _role_table(page, content)
     if part is not None:
         page.line(job_words(part))
-    elif content["peak"] is None and "activation" not in content["totals"]:
-        page.line(
-            "unknown: activations and the peak. The profile has no op order, as in any profile of a running "
-            "program; 'fomkit profile FILE.py' writes it, for a file with the model, its inputs and its loss"
-        )
     elif (peak := content["peak"]) is not None:
         module_text = f" of {peak['module']}" if peak["module"] else ""
         at = f"{peak['op'] or 'an op without a row'}{module_text} in {peak['pass_name']}"

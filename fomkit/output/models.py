@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import format_mebibyte, format_number, format_quantity
+from fomkit.core.units import agree, count_text, format_mebibyte, format_number, format_quantity
 from fomkit.ops.views import TYPE_COLUMNS
 from fomkit.output.estimates import measured_lines
 from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, fitting, named_sizes, table_of_numbers
@@ -170,7 +170,9 @@ def _add_rows(page: Page, content: Entry) -> None:
         table.add_row(label, *(column.write(row) for column in columns))
     if top is not None and top["rest"] is not None:
         rest = top["rest"]
-        table.add_row(f"({rest['groups']} others)", *(column.write(rest) for column in columns), style="dim")
+        table.add_row(
+            f"({count_text(rest['groups'], 'other')})", *(column.write(rest) for column in columns), style="dim"
+        )
     table.add_section()
     table.add_row("total", *(column.write(total) for column in columns), style="bold")
     page.table(table)
@@ -194,7 +196,7 @@ def _group_notes(content: Entry) -> list[str]:
         lines.append(f"{below} below level {depth} are added to their parents; --depth 0 shows all")
     for name, amount in total["missing"].items():
         if amount:
-            missing = f"{amount:,.0f} of {total['count']:,.0f} executions have no {name}"
+            missing = f"{amount:,.0f} of {total['count']:,.0f} executions {agree(amount, 'has/have')} no {name}"
             lines.append(f"missing: {missing}; shares refer to the known part")
     if content["interval"] is not None:
         level = level_text(content["interval"])
@@ -266,7 +268,8 @@ def format_formulas(content: Formulas, screen: Screen = PLAIN) -> str:
     page.lines(line for row in content["rows"] for line in _formula_lines(row))
     for name, amount in content["rows"][-1]["missing"].items():
         if amount:
-            page.line(f"missing: {amount:,.0f} executions have no {name} and are excluded from the formulas")
+            none = f"{amount:,.0f} {agree(amount, 'execution has/executions have')} no {name}"
+            page.line(f"missing: {none} and {agree(amount, 'is/are')} excluded from the formulas")
     if content["unsupported"]:
         page.line(f"not in the table, no rule: {', '.join(content['unsupported'])}; formulas exclude them")
     return page.text()

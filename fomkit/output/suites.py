@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text, level_text
-from fomkit.core.units import by_key, format_number
+from fomkit.core.units import agree, by_key, count_text, format_number
 from fomkit.merit.fom import ACCEPTANCE, OF_RATES, PROPOSAL
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, cancel_notes, format_interval, mark_of, run_notes, seconds
@@ -193,7 +193,8 @@ def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> N
             page.line(f"FOM {name}: {format_number(fom['value'])} ({format_interval(fom, None)})")
     if found["measured_lines"]:
         page.line(
-            f"{found['inside']} of {found['measured_lines']} lines measured on {sides[1]} are in their interval"
+            f"{found['inside']} of {count_text(found['measured_lines'], 'line')} measured on {sides[1]} "
+            f"{agree(found['inside'], 'is in its/are in their')} interval"
         )
     page.rows(
         ["line", f"{sides[0]} measured", "of it outside the device", f"{sides[1]} then", "interval",

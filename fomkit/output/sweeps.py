@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import count_text, format_number, format_quantity, memory_text
+from fomkit.core.units import agree, count_text, format_number, format_quantity, memory_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.values import UNFIT, mark_of, seconds
 from fomkit.profiles.metrics import title_of, upper_bounds
@@ -79,7 +79,8 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
         return
     page.heading("bandwidth per device that a speed-up needs, without overlap, each replica with its own batch")
     parts = [
-        f"{one['replicas']:,} replicas: {_needed(one['needed_byte_per_s'])} on links of tier {one['tier']}"
+        f"{count_text(one['replicas'], 'replica')}: {_needed(one['needed_byte_per_s'])} on links of tier "
+        f"{one['tier']}"
         for one in found["whole"]
     ]
     way = {"auto": "the fastest way of those priced", "parameter_server": "a parameter server"}
@@ -89,7 +90,7 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     if not layers:
         return
     page.rows(
-        [f"layer, {found['layers_at']['replicas']:,} replicas", figure("gradient_byte"),
+        [f"layer, {count_text(found['layers_at']['replicas'], 'replica')}", figure("gradient_byte"),
          figure("time_s", "forward and backward"), figure("needed_byte_per_s")],
         ((layer["module"] or "(the model itself)", format_quantity(layer["gradient_byte"], "byte"),
           _seconds_of(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
@@ -125,7 +126,7 @@ def _add_goal(page: Page, content: ScalingContent) -> None:
         )  # fmt: skip
     for point, found in reached:
         if found["why"]:
-            page.line(f"{point['mode']}, {point['nodes']:,} nodes: {found['why']}")
+            page.line(f"{point['mode']}, {count_text(point['nodes'], 'node')}: {found['why']}")
 
 
 def _system_cells(row: PointContent, system: System) -> Iterator[str]:
@@ -190,7 +191,7 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
         _curve(page, content, reference)
     for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
         nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
-        page.line(f"no step at {', '.join(nodes)} nodes: {why}")
+        page.line(f"no step at {', '.join(nodes)} {'node' if nodes == ['1'] else 'nodes'}: {why}")
     _add_memory(page, content)
     _bandwidth(page, content)
     _system(page, content)
@@ -235,9 +236,9 @@ def _varied(entry: AxisContent) -> str:
     low, high = (_in_unit(entry[end], entry["unit"]) for end in ("least", "most"))
     if entry["least"] == entry["most"]:
         return f"{entry['name']} {low}"
-    count_text = "" if entry["count"] is None else f", {entry['count']:,} values"
+    many = "" if entry["count"] is None else f", {count_text(entry['count'], 'value')}"
     spacing = ", logarithmic" if entry["spacing"] == "log" else ""
-    return f"{entry['name']} {low} to {high}{count_text}{spacing}"
+    return f"{entry['name']} {low} to {high}{many}{spacing}"
 
 
 def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
@@ -276,11 +277,12 @@ def _varied_names(content: SweepContent) -> list[str]:
 def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _varied_names(content)
     page.line("")
-    if content["too_large"]:
-        page.line(f"{content['too_large']:,} of the points do not fit the device's memory")
+    if count := content["too_large"]:
+        page.line(f"{count:,} of the points {agree(count, 'does/do')} not fit the device's memory")
     if content["not_checked"]:
         some = "" if content["not_checked"] == content["points"] else f"{content['not_checked']:,} of the "
-        page.line(f"whether {some}points fit was not checked, because {content['why_not_checked']}", "yellow")
+        fit = "points fit" if some else agree(content["points"], "the point fits/points fit")
+        page.line(f"whether {some}{fit} was not checked, because {content['why_not_checked']}", "yellow")
     for one, best in zip(content["objectives"], content["best"], strict=True):
         point: Entry | None = best["point"]
         if point is None:

@@ -404,8 +404,8 @@ def _end(step: Step, shape: Architecture, stream: Stream) -> None:
 def _update(step: Step, shape: Architecture) -> None:
     # Approximate number of parameter tensors; it sets the launches of an update, and a fused update has few.
     tensors = 3 + sum(many * (block.norms + 5 + 2 * block.attention.bias[0]) for many, block in shape.blocks)
-    rows = update_rows(shape.parameters, tensors, clip=False, impl=IMPL[step.fusion])
-    step.rows += [{**row, "count": 1} for row in rows[-1 if step.dtype == "fp32" else 0 :]]
+    rows = update_rows(shape.parameters, tensors, clip=False, impl=IMPL[step.fusion], dtype=step.dtype)
+    step.rows += [{**row, "count": 1} for row in rows]
 
 
 def step_rows(

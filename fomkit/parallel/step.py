@@ -17,6 +17,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.transformer import Transformer
+from fomkit.core.units import agree, count_text
 from fomkit.parallel.traffic import Sent, Traffic
 from fomkit.prediction.exchange import Exchange
 
@@ -131,7 +132,7 @@ def microbatches_of(samples: int, replicas: int, microbatch: int | None) -> tupl
     if rest or share % micro:
         raise FomkitError(
             LAYOUT if microbatch else "batch",
-            f"a batch of {samples} does not divide into {replicas} replicas"
+            f"a batch of {samples} does not divide into {count_text(replicas, 'replica')}"
             + (f" of microbatches of {micro}" if microbatch else "")
             + ". Change the batch, the microbatch or the number of devices.",
         )
@@ -143,8 +144,8 @@ def check_schedule(stages: int, microbatches: int, chunks: int, blocks: int) -> 
     if blocks < stages * chunks:
         raise FomkitError(
             LAYOUT,
-            f"{blocks} blocks are fewer than pipeline {stages} × interleave {chunks} = {stages * chunks} chunks. "
-            "Choose fewer stages or chunks.",
+            f"{count_text(blocks, 'block')} {agree(blocks, 'is/are')} fewer than pipeline {stages} × interleave "
+            f"{chunks} = {stages * chunks} chunks. Choose fewer stages or chunks.",
         )
     if chunks > 1 and microbatches % stages:
         raise FomkitError(

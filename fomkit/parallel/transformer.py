@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fomkit.core.model import TO_SHORT
 from fomkit.core.transformer import Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
@@ -401,30 +402,30 @@ def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
     return rows.rows
 
 
-def update_rows(parameters: float, tensors: float, *, clip: bool, low: str = "", impl: str = "fused") -> list[Row]:
+def update_rows(
+    parameters: float, tensors: float, *, clip: bool, low: str = "", of_low: float = 0.0, impl: str = "fused",
+    dtype: str = "bf16",
+) -> list[Row]:  # fmt: skip
     """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
 
     Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
-    copy to the short format, set the sums of gradients to zero; Adam is the last row. ``low``: format to which
-    weights are quantised once a step, along rows and columns; ``impl``: how Adam goes over the tensors.
+    copy to the short format, set the sums of gradients to zero. ``low``: format to which ``of_low`` weights are
+    quantised, along rows and columns; ``impl``: how Adam goes over tensors; ``dtype``: in fp32 it is Adam alone.
     """
     rows = Rows("fp32")
-    steps: list[tuple[str, float, float]] = [
-        ("gradient unscale, check", 4, 4),
-        ("parameters to the short format", 4, 2),
-        ("gradients to zero", 0, 4),
-    ]
+    steps: list[tuple[str, float, float]] = [("gradient unscale, check", 4, 4), (TO_SHORT, 4, 2)]
+    steps.append(("gradients to zero", 0, 4))
     if clip:
         steps += [("gradient norm", 4, 0), ("gradient clip", 4, 4)]
-    if low:
-        steps += [("weights quantised", 2, 2 * ITEM_BYTE[low])]
     for op, read, write in steps:
-        kind = "reduction" if not write else "copy" if op.startswith(("parameters", "weights")) else "pointwise"
+        kind = "reduction" if not write else "copy" if op == TO_SHORT else "pointwise"
         rows.stream(op, "update", kind, parameters, read, write, parameters, UPDATE)
+    if low:
+        rows.stream("weights quantised", "update", "copy", of_low, 2, 2 * ITEM_BYTE[low], of_low, UPDATE)
     adam = {"op": "Adam", "kind": "optimizer", "dtype": "fp32", "engine": "vector", "pass_name": "update",
             "rule": "adam", "impl": impl, "numel": parameters, "tensors": tensors,
             "module": UPDATE}  # fmt: skip
-    return [*rows.rows, adam]
+    return [adam] if dtype == "fp32" else [*rows.rows, adam]
 
 
 def tensors_of(shape: Transformer, expert: int = 1) -> int:

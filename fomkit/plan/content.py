@@ -15,7 +15,7 @@ import numpy as np
 from fomkit.core.interval import Span, divide, left_out_alone, share_that_cancels
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
-from fomkit.core.units import UNITS, format_quantity
+from fomkit.core.units import UNITS, count_text, format_quantity
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import TABLES, uses_of
 from fomkit.plan.energy import Spent, energy_of_estimate
@@ -284,7 +284,9 @@ def _size_condition(estimate: Estimate) -> ConditionText:
     sizes, model, job, replica_text = dict(estimate.sizes), estimate.model, estimate.job, ""
     if job is not None:
         sizes["batch"], each = job.samples // job.replicas // job.microbatches, f"{job.microbatches:,}"
-        replica_text = f", a microbatch on one of {job.devices:,} devices; a step has {each} for each replica"
+        replica_text = (
+            f", a microbatch on one of {count_text(job.devices, 'device')}; a step has {each} for each replica"
+        )
     listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "those of the profile"
     resized = () if model.trains_by_sizes else model.resized(sizes)
     traced = ", ".join(f"{name} {model.sizes.get(name, 'unknown')}" for name in resized)

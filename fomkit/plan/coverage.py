@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
-from fomkit.core.units import sums_by_key
+from fomkit.core.units import agree, sums_by_key
 from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
@@ -94,13 +94,14 @@ def check_covered(timed: pd.DataFrame, unsupported: tuple[str, ...], where: str)
         missing = timed[untimed]
         runs, total = missing["count"].sum(), timed["count"].sum()
         formats = missing["dtype"].unique().tolist()
-        listed, other = counts_by_kind(missing), ""
+        listed, facts, other = counts_by_kind(missing), "facts", ""
         if len(formats) == 1:
             listed, other = f"{listed}, all in {formats[0]}", ", choose another --precision"
+            facts = f"facts, such as a device.peak of {formats[0]},"
         raise FomkitError(
             where,
-            f"{runs:,.0f} of {total:,.0f} op executions have no time; kinds: {listed}. Add timings or facts to "
-            f"the machine profile{other}, {bound}",
+            f"{runs:,.0f} of {total:,.0f} op executions {agree(runs, 'has/have')} no time; kinds: {listed}. Add "
+            f"timings or {facts} to the machine profile{other}, {bound}",
         )
     if unsupported:
         listed = ", ".join(unsupported)

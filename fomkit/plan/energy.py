@@ -14,7 +14,7 @@ import numpy as np
 
 from fomkit.core.interval import Span, add_common, add_independent, multiply_independent
 from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fact
-from fomkit.core.units import by_key
+from fomkit.core.units import agree, by_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,9 @@ def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: fl
     byte = costed["byte"].to_numpy(float) * costed["count"].to_numpy(float)
     missing, terms = [], dict[str, Span]()
     if unknown := int((costed["flop"].isna() | costed["byte"].isna()).sum()):
-        missing.append(f"{unknown} rows of ops have no count of flop or bytes")
+        missing.append(
+            f"{unknown:,} {agree(unknown, 'row of ops has/rows of ops have')} no count of flop or bytes"
+        )
     for (dtype, engine), amount in _flop_sums(costed).items():
         if (dtype, engine) in figures:
             terms[f"flop {dtype} {engine}"] = figures[dtype, engine].span(level).scaled(amount)

@@ -20,7 +20,7 @@ from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import PARTIAL, LastBatch, ModelProfile
-from fomkit.core.units import format_quantity
+from fomkit.core.units import agree, count_text, format_quantity
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Columns
 from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
@@ -362,8 +362,8 @@ def _deviations(
     stated = int((~is_measured(machine.timings)).sum())
     if stated:
         notes.append(
-            f"{stated:,} of {machine.name}'s {len(machine.timings):,} timings were stated, not measured; times "
-            "of similar ops depend on them"
+            f"{stated:,} of {machine.name}'s {count_text(len(machine.timings), 'timing')} "
+            f"{agree(stated, 'was/were')} stated, not measured; times of similar ops depend on them"
         )
     return tuple(notes)
 

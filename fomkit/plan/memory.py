@@ -17,12 +17,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.model import STATE_TENSORS
+from fomkit.core.model import OF_SIZES, STATE_TENSORS, TO_SHORT
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.tables import ROLES
 
 if TYPE_CHECKING:
     from fomkit.core.job import Layout
+    from fomkit.core.model import ModelProfile
     from fomkit.core.transformer import Transformer
 
 BLOCK_BYTE = 512
@@ -199,6 +200,10 @@ def memory_use(
     return Use(change.cumsum()[:-1] + working, working, moments, pieces[byte > 0].reset_index(drop=True))
 
 
+SHORT_BYTE = 2
+"""Bytes of a number in 16 bits."""
+
+
 class Standing(NamedTuple):
     """Bytes of the trained parameters, of their gradients and of the optimizer's state (NaN: unknown)."""
 
@@ -210,6 +215,21 @@ class Standing(NamedTuple):
     def byte(self) -> float:
         """The sum of those that are known [byte]."""
         return sum(byte for byte in self if not isnan(byte))
+
+
+def kept_by_update(byte: float, state_byte: float, short: float = 0.0) -> Standing:
+    """Return the memory of what an update changes: parameters, gradients of their size, and the optimizer's state.
+
+    `byte`: of the parameters that the update changes; `short`: how many of them, in fp32, products read as copies
+    in 16 bits; what the update changes then counts with the state. With Adam these are 18 bytes of a parameter
+    with such a copy, and 16 of one without (NVIDIA, Megatron Core user guide, "Distributed Optimizer": bf16
+    parameters with fp32 gradients 18, fp32 parameters 16).
+
+    >>> kept_by_update(4.0, 8.0), kept_by_update(4.0, 8.0, short=1)
+    (Standing(parameter=4.0, gradient=4.0, state=8.0), Standing(parameter=2.0, gradient=4.0, state=12.0))
+    """
+    wide = ITEM_BYTE["fp32"] * short
+    return Standing(byte - wide + SHORT_BYTE * short, byte, state_byte + wide)
 
 
 def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standing | None:
@@ -232,7 +252,27 @@ def standing_memory(ops: pd.DataFrame, parameters: int | None = None) -> Standin
     byte = updates["numel"] * updates["count"] * updates["dtype"].map(ITEM_BYTE).astype(float)
     # An unknown rule makes the sum unknown.
     state = (byte * updates["rule"].map(STATE_TENSORS).astype(float)).sum(skipna=False)
-    return Standing(float(byte.sum()), float(byte.sum()), float(state))
+    copies = ops[ops["op"] == TO_SHORT] if "op" in ops.columns else ops[:0]
+    short = float((copies["numel"] * copies["count"]).sum())
+    return kept_by_update(float(byte.sum()), float(state), short)
+
+
+def how_to_follow(model: ModelProfile, *, by_sizes: bool) -> str:
+    """Say how the memory of a step becomes known where the profile has no order of its ops.
+
+    `by_sizes`: whether it is counted by the sizes of a transformer in other formats.
+    """
+    if model.traced_with.get("device") != OF_SIZES:
+        return (
+            "the profile has no order of its ops, as in any profile of a running program. 'fomkit profile "
+            "FILE.py' writes it, for a file with the model, its inputs and its loss"
+        )
+    known = (
+        f"a config.json has no order of ops; only trainings of decoders are counted by their sizes, in {IN_SIZES}"
+    )
+    if by_sizes:
+        return f"{known}. Add, for example, --precision bf16"
+    return f"{known}. For others give a Python file with the model, its inputs and its loss"
 
 
 LOW_BY_SIZES = ("fp8", "fp8_block", "mxfp8", "nvfp4")
@@ -240,10 +280,8 @@ BY_SIZES: Mapping[str | None, str] = {
     None: "bf16", "bf16": "bf16", "mixed": "fp16", **dict.fromkeys(LOW_BY_SIZES, "bf16"),
 }  # fmt: skip
 """Precisions in which a transformer is priced by its sizes, with the format of its activations; None: default."""
-PARAMETER_BYTE = 2
-GRADIENT_BYTE = 4
-STATE_BYTE = 12
-"""Bytes per parameter, mixed precision with Adam: weight 2, sum of gradients 4, fp32 copy and two moments 12."""
+IN_SIZES = f"bf16, mixed, {', '.join(LOW_BY_SIZES)}"
+"""The same in words."""
 
 _SPLIT, _WIDE = 24, 16
 """Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
@@ -347,10 +385,10 @@ def split_standing(parameters: float, layout: Layout, replicas: int) -> Standing
     46.40625
     """
     shared = [1 if layout.zero < stage else replicas for stage in (3, 2, 1)]
-    each = (PARAMETER_BYTE, GRADIENT_BYTE, STATE_BYTE)
-    return Standing(
-        *(parameters / layout.model_devices * byte / by for byte, by in zip(each, shared, strict=True))
-    )
+    own = parameters / layout.model_devices
+    byte = ITEM_BYTE["fp32"] * own
+    kept = kept_by_update(byte, STATE_TENSORS["adam"] * byte, short=own)
+    return Standing(*(byte / by for byte, by in zip(kept, shared, strict=True)))
 
 
 def _whole_units_byte(shape: Transformer, layout: Layout, microbatches: int) -> float:
@@ -365,7 +403,7 @@ def _whole_units_byte(shape: Transformer, layout: Layout, microbatches: int) -> 
     root = (shape.embedding_parameters + 2 * shape.hidden) / layout.tensor
     whole = 2 * block + root if layout.zero == 3 else 0.0
     waiting = shape.blocks if layout.scatter == "last" and microbatches > 1 else 1
-    return PARAMETER_BYTE * whole + layout.gradient_byte * (waiting * block + root)
+    return SHORT_BYTE * whole + layout.gradient_byte * (waiting * block + root)
 
 
 def part_held(shape: Transformer, layout: Layout, samples: float, microbatches: int, replicas: int) -> Held:

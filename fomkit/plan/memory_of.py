@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, ModelProfile
+from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, TO_SHORT, ModelProfile
 from fomkit.core.units import BINARY, ITEM_BYTE, memory_text
 from fomkit.ops.autocast import narrow_order
 from fomkit.ops.check import check_table
@@ -112,15 +112,16 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
     def counted() -> bool:
         from fomkit.core.job import Layout
 
-        standing = standing_memory(resize_ops(model.ops, model.sizes, model.name))
+        ops = resize_ops(model.ops, model.sizes, model.name)
+        standing, rules = standing_memory(ops), {*ops["rule"].dropna()} - {""}
         try:
             block_activation_byte(shape, batch, Layout())
         except FomkitError:  # of a feed-forward width for which no rule is known
             return False
         every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
-        if standing is None or standing.state != STATE_TENSORS["adam"] * standing.parameter:
+        if standing is None or {*map(STATE_TENSORS.get, rules)} != {STATE_TENSORS["adam"]}:
             return False
-        return abs(standing.parameter - every) < LEFT_OUT * every
+        return abs(standing.gradient - every) < LEFT_OUT * every
 
     return cached(model.ops, None, f"by sizes {shape} {model.parameters_total}", counted)
 
@@ -343,21 +344,24 @@ def held_of_step(
     return None if use is None else use.held(of_role, accumulates=accumulates)
 
 
-def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
-    """Check whether a step fits in the device's memory.
+def _standing_byte(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> float | None:
+    """Return the memory that every step in some formats holds [byte]; None where it is unknown."""
+    ops = resize_ops(model.ops, sizes, model.name)
+    kept = ops[ops["op"] != TO_SHORT] if formats.stream == "fp32" else ops  # fp32 needs no copies in 16 bits
+    standing = standing_memory(kept, model.parameters_total)
+    return None if standing is None else standing.byte - stored_byte(ops, formats)
 
-    Where activations are unknown, parameters, gradients and the optimizer's state, which stay in fp32, can only
-    show that a step does not fit.
-    """
+
+def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
+    """Check whether a step fits in the device's memory; without its activations, only whether it cannot fit."""
     if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
     followed = in_formats(model, sizes, formats) if can_follow(model, sizes) else None
     needed, of = None if followed is None else peak_byte(followed, sizes), "a step"
     whole = needed is not None
     if needed is None:
-        ops, of = resize_ops(model.ops, sizes, model.name), "parameters, gradients and the optimizer's state alone"
-        standing = standing_memory(ops, model.parameters_total)
-        needed = (0.0 if standing is None else standing.byte) - stored_byte(ops, formats)
+        of = "parameters, gradients and the optimizer's state alone"
+        needed = _standing_byte(model, sizes, formats) or 0.0
     return fit_in(machine, needed, of, whole=whole, see=IN_MEMORY)
 
 
@@ -374,9 +378,7 @@ def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, i
     if held is not None and largest is not None:
         most = largest or largest_batch(held, sizes, capacity.value)
         return NO_BATCH if not most else f"a batch of {most:,} {'fits' if largest else TIGHT}"
-    ops = resize_ops(model.ops, sizes, model.name)
-    standing = standing_memory(ops, model.parameters_total)
-    return NO_BATCH if standing is not None and standing.byte - stored_byte(ops, formats) > capacity.value else ""
+    return NO_BATCH if (_standing_byte(model, sizes, formats) or 0.0) > capacity.value else ""
 
 
 NAME = "fresh pages"

@@ -11,7 +11,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, LEAST_LEVEL, MOST_LEVEL
 from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
 from fomkit.core.model import OF_A_RUN, LastBatch, ModelProfile
-from fomkit.core.units import Precision
+from fomkit.core.units import Precision, count_text
 from fomkit.ops.tables import HUGE
 from fomkit.prediction.links import link_at
 
@@ -101,7 +101,8 @@ def check_counts(**stated: object) -> None:
     threads, most = stated.get("threads"), os.cpu_count() or 1
     if isinstance(threads, int) and threads > most:
         raise FomkitError(
-            "threads", f"is {threads:,}, and this machine has {most} processors. Give at most {most}."
+            "threads",
+            f"is {threads:,}, and this machine has {count_text(most, 'processor')}. Give at most {most}.",
         )
 
 

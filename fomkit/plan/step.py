@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
-from fomkit.core.machine import Fact, Machine, Overhead, chip_words
+from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.measurement import chip_words
 from fomkit.core.model import OF_SIZES, ModelProfile
 from fomkit.core.units import format_quantity, sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES

@@ -192,7 +192,7 @@ class TransformerPlan:
     low: str = ""
     _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
-    _updates: dict[tuple[float, float, bool], Timed] = field(default_factory=dict, repr=False)
+    _updates: dict[tuple[float, float, float, bool], Timed] = field(default_factory=dict, repr=False)
 
     @cached_property
     def machine(self) -> Machine:
@@ -314,15 +314,19 @@ class TransformerPlan:
                for many, one in zip(blocks, pieces.blocks, strict=True) if many]  # fmt: skip
         return pd.concat([*own, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
-    def update(self, parameters: float, tensors: float, *, clip: bool) -> Timed:
-        """Return the time of the update of `parameters` parameters [s], in total and by time source."""
+    def update(self, parameters: float, tensors: float, *, of_blocks: float, clip: bool) -> Timed:
+        """Return the time of the update of `parameters` parameters [s], in total and by time source.
+
+        `of_blocks`: parameters of blocks, whose linear layers alone are in a low format.
+        """
 
         def timed() -> Timed:
-            work = Work(self._timed(transformer.update_rows(parameters, tensors, clip=clip, low=self.low)))
+            rows = transformer.update_rows(parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
+            work = Work(self._timed(rows))
             runs = work.runs("none")
             return self._span([(work, runs)]), work.by_source(runs)
 
-        return _cached(self._updates, (parameters, tensors, clip), timed)
+        return _cached(self._updates, (parameters, tensors, of_blocks, clip), timed)
 
     def block_sent(self, layout: Layout, shape: Transformer) -> list[Sent]:
         """List the collectives of a device in one block of a microbatch, a block of the kind of ``shape``."""
@@ -364,7 +368,7 @@ def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> 
     blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
     ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
     tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
-    update = transformer.update_rows(parameters, tensors, clip=False)
+    update = transformer.update_rows(parameters, tensors, clip=False, dtype=dtype)
     counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
     found = transformer.as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
     return found.assign(count=np.round(found["count"] * counts, 9))  # a share of the blocks may have a window

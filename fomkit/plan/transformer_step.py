@@ -136,10 +136,11 @@ class TransformerStep:
         layout = self.layout
         blocks, held = self._fullest
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
-        numel = held.rest / of_rest + held.experts / of_experts
+        of_blocks = held.blocks / of_rest + held.experts / of_experts
+        numel = of_blocks + (held.words + held.table) / of_rest
         each = [tensors_of(of, layout.expert) for _, of in self.shape.kinds]
         tensors = float(sum(map(mul, each, blocks))) + 4
-        return self.plan.update(numel, tensors, clip=layout.clip)
+        return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
         """Return the group of devices with the same parameters outside experts, and that with the same experts."""

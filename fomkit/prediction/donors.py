@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Link, Machine, chip_words
+from fomkit.core.machine import Link, Machine
+from fomkit.core.measurement import chip_words
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp

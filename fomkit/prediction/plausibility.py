@@ -21,7 +21,7 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Link, Machine, Peak
-from fomkit.core.units import exact_quantity, format_number, format_quantity
+from fomkit.core.units import agree, count_text, exact_quantity, format_number, format_quantity
 from fomkit.ops.groups import describe_sizes
 from fomkit.prediction import claims
 from fomkit.prediction.claims import Claims, Families, Family, Slip
@@ -102,8 +102,10 @@ def _claims(family: Family, seen: Claims, bad: Flags, slow: float | None) -> str
     if fastest[2] > claims.LAUNCHES:
         parts.append(f"down to 1/{format_number(float(fastest[2]), 3)} of a launch")
     if none := int(np.isnan(seen.seconds[own]).sum()):
-        parts.append(f"{none:,} do not exceed the overhead of their harness")
-    return f"{family}: {int(bad[own].sum()):,} of {count:,} timings are physically impossible, {', '.join(parts)}"
+        parts.append(f"{none:,} {agree(none, 'does/do')} not exceed the overhead of their harness")
+    many = int(bad[own].sum())
+    what = f"{many:,} of {count_text(count, 'timing')} {agree(many, 'is/are')} physically impossible"
+    return f"{family}: {what}, {', '.join(parts)}"
 
 
 def _finding(found: Sequence[str], slips: Sequence[Slip], machine: Machine) -> tuple[str, str]:
@@ -269,10 +271,10 @@ def _unlike_peak(seen: Claims, families: Families) -> Iterator[str]:
         most, middle = float(rates.max()), claims.median(rates * claims.LIMITS["gemm"] / seen.most_compute[own])
         above = rates > claims.BOOST / claims.LIMITS["gemm"] * seen.most_compute[own]
         long = (seen.compute_s[own] > LONG_S) & ~(seen.compute_s[own] < seen.traffic_s[own])
-        if above.any():
+        if many := int(above.sum()):
             yield (
-                f"{family}: {int(above.sum()):,} of {count:,} products exceed the peak, up to "
-                f"{format_number(most, 3)} ×: halved times, a peak stated too low, or boost clocks?"
+                f"{family}: {many:,} of {count_text(count, 'product')} {agree(many, 'exceeds/exceed')} the peak, "
+                f"up to {format_number(most, 3)} ×: halved times, a peak stated too low, or boost clocks?"
             )
         if count >= SOME_FEW and middle > MOST_MEDIAN:
             yield (

@@ -16,9 +16,9 @@ import numpy as np
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
-from fomkit.core.machine import Machine, chip_words
-from fomkit.core.measurement import Surface, TypicalTables, kind_of_work, on_series
-from fomkit.core.units import ITEM_BYTE
+from fomkit.core.machine import Machine
+from fomkit.core.measurement import Surface, TypicalTables, chip_words, kind_of_work, on_series
+from fomkit.core.units import BLOCKS_OF_FP8, ITEM_BYTE
 from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import tiles
@@ -346,7 +346,7 @@ def _of_tiles(rows: Rows, dtype: str, machine: Machine, chip: tiles.Chip, peers:
     above = tiles.log_time_over_floor(peers.found, products, chip)
     value, sigma = median_and_spread(peers.found, products.features, peers.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
-    wide = op_half_width(peers.interval) * BY_PROGRAM * (dtype == "fp8_block")
+    wide = op_half_width(peers.interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8)
     low, high = (np.copysign(np.hypot(end * sigma, wide), end) for end in peers.ends)
     return np.exp(
         [value, value + low, value + high]
@@ -389,7 +389,8 @@ def _of_group(
         why = "rows are no multiple of 16 bytes" if machine.device.units else "processors and cache are not stated"
         source = f"{source}; no tile model: {why}"
     longer, *spread = narrow_format_factors(rows, work, (one.dtype for one in found.known), dtype)
-    faster, slower = (op_half_width(interval) / op_half_width(0.8) * one for one in spread)  # at 80 % before
+    wide = op_half_width(interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8 and name.startswith(("gemm", MATVEC)))
+    faster, slower = (np.hypot(op_half_width(interval) / op_half_width(0.8) * one, wide) for one in spread)
     ends = (0.0, -np.hypot(below * sigma, slower), np.hypot(above * sigma, faster))
     return np.exp([value - longer + end for end in ends]), source
 

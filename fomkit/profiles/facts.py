@@ -6,6 +6,7 @@ Among them are the energy facts (docs/profiles.md, docs/energy.md) and the price
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -14,8 +15,15 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Price, Scope
-from fomkit.core.units import ITEM_BYTE, MONEY_PER, UNITS, exact_quantity
+from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Peak, Price, Scope
+from fomkit.core.units import (
+    BLOCKS_AS_FP8,
+    BLOCKS_OF_FP8,
+    ITEM_BYTE,
+    MONEY_PER,
+    UNITS,
+    exact_quantity,
+)
 from fomkit.files.documents import Document, Keys
 from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, known, parsed
 
@@ -30,6 +38,20 @@ def fact_of(record: Any, name: str, *, has_ends: bool = True) -> Fact | None:
         return None
     low, high = (getattr(record, end, None) if has_ends else None for end in ("low", "high"))
     return Fact(value, value if low is None else low, value if high is None else high, record.basis, record.source)
+
+
+def with_blocks(peaks: tuple[Peak, ...]) -> tuple[Peak, ...]:
+    """Return the peaks of a device, and for scaled blocks of fp8 the peak of fp8 if they have none of their own.
+
+    The same engine multiplies, and the program scales the sums (docs/adr/0084). Blocks that the engine itself
+    scales (mxfp8, nvfp4) need an engine made for them, so that fp8 says nothing of these.
+    """
+    stated = {(peak.dtype, peak.engine) for peak in peaks}
+    lacking = [peak for peak in peaks if peak.dtype == "fp8" and (BLOCKS_OF_FP8, peak.engine) not in stated]
+    return *peaks, *(
+        replace(peak, dtype=BLOCKS_OF_FP8, rate=replace(peak.rate, basis="assumed", source=BLOCKS_AS_FP8))
+        for peak in lacking
+    )
 
 
 def checked(parse: Callable[[Any], Any]) -> AfterValidator:
@@ -74,28 +96,32 @@ OneWord = Annotated[str, checked(_one_word)]
 
 
 class Ended(Record):
-    """A figure above 0 with the bounds of its interval, ``low`` and ``high``, as far as they are stated."""
+    """A figure, above 0 unless it `may_be_0`, and as far as stated the bounds of its interval, low and high."""
 
     value_at: ClassVar[str]
+    may_be_0: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
         figures = [figure for figure in stated if figure is not None]
-        wrong = f"{FIELD}.{self.value_at} must be above 0 with low ≤ value ≤ high. Correct these."
-        if getattr(self, self.value_at) is not None and not (figures[0] > 0 and figures == sorted(figures)):
+        above = figures[0] >= 0 if self.may_be_0 else figures[0] > 0
+        least = "0 or more" if self.may_be_0 else "above 0"
+        wrong = f"{FIELD}.{self.value_at} must be {least} with low ≤ value ≤ high. Correct these."
+        if getattr(self, self.value_at) is not None and not (above and figures == sorted(figures)):
             raise PydanticCustomError("quantity", "{what}", {"what": wrong})
         return self
 
 
 class ReserveRecord(Ended):
-    """``reserve``: memory of a device that a program holds besides its tensors."""
+    """``reserve``: memory of a device that a program holds besides its tensors; 0 is no reserve."""
 
     value_at = "memory"
-    memory: SomeByte
+    may_be_0 = True
+    memory: Byte
     source: str
-    low: SomeByte | None = None
-    high: SomeByte | None = None
+    low: Byte | None = None
+    high: Byte | None = None
     basis: Basis = "measured"
 
 

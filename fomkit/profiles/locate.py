@@ -117,10 +117,7 @@ _FEW = 5
 def no_file_of(
     name: str, what: str, known: Sequence[str], stem: str = "", endings: Sequence[str] = _YAML
 ) -> FomkitError:
-    """Return the error for a path without a file, or a name without a profile, with the nearest names.
-
-    All names are listed only for a name, or if they are few: a path means that a file is looked for.
-    """
+    """Return the error for a path without a file, or a name without a profile, with the nearest names or few."""
     shown = name if len(name) <= 80 else f"{name[:80]}…"
     path, there = Path(name), list[str]()
     with suppress(OSError, ValueError):  # absent, or a name that the system refuses
@@ -130,15 +127,17 @@ def no_file_of(
         check_file(path)
         if name and path.is_dir():
             return FomkitError(shown, f"is a folder, not a file. Give a {what} by path or by name.")
+        if name and path.is_file():
+            return FomkitError(
+                shown, f"is no {what} by its ending. Give a file that ends in {', '.join(endings)}."
+            )
     if "/" not in name and not _ENDING.search(name):
         hint = _by_path(name, known=endings) or nearest_names(name, known, names_within(name, known))
         return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
-    nearest = nearest_names(stem or name, known)
-    if there:
-        nearest = f"That folder has {', '.join(map(repr, there))}."
-    elif len(known) <= _FEW:
-        nearest = f"Give the path of an existing file, or a name. {nearest_names(stem or name, known)}"
-    elif not nearest.startswith("The nearest"):
+    nearest = f"That folder has {', '.join(map(repr, there))}." if there else nearest_names(stem or name, known)
+    if not there and len(known) <= _FEW:
+        nearest = f"Give the path of an existing file, or a name. {nearest}"
+    elif not there and not nearest.startswith("The nearest"):
         nearest = "Give the path of an existing file, or a name; 'fomkit show' lists the names."
     return FomkitError(shown, f"no such file, and no {what} of this name. {nearest}")
 
@@ -158,7 +157,7 @@ def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
         known = [name.removesuffix(suffix) for name in profile_names(folder) if name.endswith(suffix)]
     if not kind and (hint := names_meant(stem, known, *map(profile_names, _PROFILES))):
         return FomkitError(name, f"no {what} of this name. {hint}")
-    if not kind or "/" in name or _ENDING.search(name):
+    if not kind or "/" in name or _ENDING.search(name) or os.path.isdir(name):
         return no_file_of(name, what, known, stem, endings)
     hint = _by_path(stem, kind) or nearest_names(stem, known)
     return FomkitError(name, f"no such file, and no {what} of this name. {hint}")

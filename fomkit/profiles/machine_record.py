@@ -35,6 +35,7 @@ from fomkit.profiles.facts import (
     price_content,
     price_of,
     stated,
+    with_blocks,
 )
 from fomkit.profiles.records import (
     AlsoText,
@@ -237,7 +238,7 @@ def _device(record: DeviceRecord) -> Device:
         if (rate := fact_of(one, "rate")) is not None
     )
     return Device(
-        peaks=peaks,
+        peaks=with_blocks(peaks),
         capacity_byte=fact_of(record.memory, "capacity", has_ends=False),
         byte_per_s=fact_of(record.memory, "bandwidth"),
         launch_s=fact_of(record.launch, "per_op"),

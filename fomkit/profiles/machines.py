@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError, letters
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Machine, with_room
 from fomkit.files.write import write_whole
 from fomkit.ops.tables import TABLES, in_order
 from fomkit.prediction.estimates import cached
@@ -180,6 +180,7 @@ def _load(path: Path, named_by: tuple[Path, ...]) -> Machine:
             others = (*named_by, path)
             machine = _with_device(machine, _load(_device_file(document, of, others), others))
             tables = [""]  # the folder is no file, so results that depend on other profiles stay uncached
+        machine = with_room(machine, document.where(("reserve",)))
         key = fit_key(machine.as_built().timings)
         fits = load_fits(beside, key) if shipped else {}
         return replace(machine, timings_key=key, fits=fits or machine.fits), tables

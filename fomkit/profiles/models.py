@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Transformer
+from fomkit.core.units import count_text
 from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import format_table, read_table
 from fomkit.files.write import packed, write_set
@@ -118,7 +119,8 @@ def transformer_profile(
 
     check_split(shape, 1, sequence=False)
     made = (
-        f"transformer: {shape.blocks} blocks, {shape.hidden:,} wide, {shape.heads} heads, {shape.seq:,} positions"
+        f"transformer: {count_text(shape.blocks, 'block')}, {shape.hidden:,} wide, "
+        f"{count_text(shape.heads, 'head')}, {count_text(shape.seq, 'position')}"
         + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
     )
     notes = (NOTES, NARROW.format("bf16"), *[OF_EXPERTS] * bool(shape.experts))

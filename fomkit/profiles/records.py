@@ -36,12 +36,12 @@ _EXPECTED = {
     "string_type": "text; quote what looks like a number",
     "list_type": "a list, for example [a, b]",
     "dict_type": "a mapping, for example {a: b}",
-    "model_type": "a mapping, for example {a: b}",
     "int_type": "a whole number, without quotes or a unit",
     "int_from_float": "a whole number",
     "float_type": "a number, without quotes or a unit",
     "float_parsing": "a number",
     "bool_type": "true or false",
+    "too_short": "at least one entry",
 }
 """Messages in words of the file, by the name of pydantic's error."""
 _SHOWN = 60
@@ -138,9 +138,11 @@ def _message(error: Any, record: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         return f"{name} is not a known key. {nearest_names(str(keys[-1]), _siblings(record, keys))}"
     expected = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ").rstrip(".")
+    if kind == "model_type" and (fields := _siblings(record, (*keys, ""))):
+        needed = [name for name, info in fields.items() if info.is_required()] or [*fields][:1]
+        expected = f"a mapping, {{{', '.join(f'{one}: …' for one in needed)}}}"
     value = "empty" if error["input"] is None else repr(error["input"])
-    value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-    return f"{name} is {value}. Expected: {_EXPECTED.get(kind, expected)}."
+    return f"{name} is {value[:_SHOWN]}{'…' * (len(value) > _SHOWN)}. Expected: {_EXPECTED.get(kind, expected)}."
 
 
 def check_schema(document: Document, schema: str) -> None:

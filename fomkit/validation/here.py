@@ -18,7 +18,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import MeasuredRun, StepEnergy
-from fomkit.core.units import Precision
+from fomkit.core.units import Precision, agree, count_text
 from fomkit.frontends.model_file import check_installed
 from fomkit.frontends.profile import profile_file
 from fomkit.plan.content import as_content
@@ -190,9 +190,9 @@ def _over_threads(
     """Yield ratios of one thread to `THREADS`, unless there are too few free cores."""
     cores, load = proving.tools.cores(), proving.tools.load()
     if cores < THREADS:
-        proving.skipped.append(("ratio of threads", f"there are {cores} cores"))
+        proving.skipped.append(("ratio of threads", f"there {agree(cores, 'is/are')} {count_text(cores, 'core')}"))
     elif load is not None and load > cores - MIN_FREE_CORES:
-        why = f"the load is {load:.2g} on {cores} cores: threads would wait for other processes"
+        why = f"the load is {load:.2g} on {count_text(cores, 'core')}: threads would wait for other processes"
         proving.skipped.append(("ratio of threads", why))
     else:
         yield from _ratios(proving, traced, machine, timed, _Other("two-threads", QUICK_RATIO, THREADS))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import fomkit
 from fomkit.core.errors import FomkitError, text_page
+from fomkit.core.units import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +55,7 @@ class Answer:
 
     def __repr__(self) -> str:
         what = self.content.get("schema") or self.content["title"]  # a JSON Schema has a title
-        return f"<{what}: .summary(), .table ({len(self.rows)} rows), .content>"
+        return f"<{what}: .summary(), .table ({count_text(len(self.rows), 'row')}), .content>"
 
     _repr_html_ = text_page
 

@@ -12,6 +12,7 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import Span
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import EpochsToTarget, ModelProfile
+from fomkit.core.units import agree, count_text
 from fomkit.merit import one_off_costs
 from fomkit.merit.campaign import combine, money_of_run, paid_units
 from fomkit.merit.footprint import Carbon, Grid, carbon_content, check_grid
@@ -238,11 +239,9 @@ def _money_content(one: Cost) -> Paying | None:
     machine, scope = one.estimate.machine, one.estimate.scope
     idle = (machine.node_devices or 1) - 1
     alone = one.price.per == "node" and scope == "device"
-    notes = (
-        [f"the price is for whole nodes: {idle} devices of a node are idle; --scope node uses them"]
-        if alone and idle > 0
-        else []
-    )
+    are = agree(idle, "is idle; --scope node uses it/are idle; --scope node uses them")
+    whole = f"the price is for whole nodes: {count_text(idle, 'device')} of a node {are}"
+    notes = [whole] if alone and idle > 0 else []
     if alone and machine.node_devices is None:
         notes.append(f"the price is for whole nodes; {machine.name} does not state the devices of a node")
     if one.price.per_s.low == one.price.per_s.high:

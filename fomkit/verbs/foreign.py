@@ -170,7 +170,10 @@ def _read_machine(
 
     facts, name = given["facts"], given["name"]
     machine, imported = _with_timings(path, chosen, facts, name, stem, given["device"], given["sizes"])
-    lines = [f"{machine.title}: {len(imported.timings)} timings from {path.name}", *_report(imported)]
+    lines = [
+        f"{machine.title}: {count_text(len(imported.timings), 'timing')} from {path.name}",
+        *_report(imported),
+    ]
     if facts is None:
         lines.append("Peaks and bandwidth are missing in this file and stay unknown; give them with --facts.")
     skipped = [
@@ -426,4 +429,4 @@ def export(
     chosen = file_format or ("measurements" if path.suffix == ".csv" else "benchmarker")
     rows = rows_to_export(source, machine, chosen)
     write_whole(path, format_measurements(rows) if chosen == "measurements" else format_benchmarker(rows))
-    return written([path], [f"Written: {path} ({len(rows)} of {len(rows)} rows)"])
+    return written([path], [f"Written: {path} ({len(rows):,} of {count_text(len(rows), 'row')})"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
-from fomkit.core.machine import Fact, Link, Machine
+from fomkit.core.machine import Fact, Link, Machine, with_room
 from fomkit.core.model import ModelProfile, by_network
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import write_whole
@@ -149,7 +149,8 @@ def _with_reserve(machine: Machine, reserve: str | None) -> Machine:
     if reserve is None:
         return machine
     byte = parse_quantity(reserve, "byte", f"reserve {reserve}", "the reserve")
-    return replace(machine, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))
+    stated = replace(machine, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))
+    return with_room(stated, f"reserve {reserve}")
 
 
 _OF_GROUPS = ("by", "top", "measure", "depth", "timeline")

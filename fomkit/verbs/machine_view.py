@@ -12,7 +12,7 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
-from fomkit.core.model import BATCH, ModelProfile
+from fomkit.core.model import BATCH, TO_SHORT, ModelProfile
 from fomkit.ops.groups import column_texts
 from fomkit.ops.precision import Formats, choose_formats, formats_named
 from fomkit.ops.pricing import add_costs
@@ -20,7 +20,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
 from fomkit.plan.job import Placed
-from fomkit.plan.memory import BLOCK_BYTE, LOW_BY_SIZES, WORKSPACE, Held, Use, standing_memory
+from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Held, Use, how_to_follow, standing_memory
 from fomkit.plan.memory_of import (
     fit_in,
     held_by_sizes,
@@ -219,14 +219,13 @@ GAPS = "gaps between pieces (fragmentation)"
 EXCLUDED = ("the framework's context and libraries on the device", GAPS)
 
 GATHERED = "layers that zero gathers, and gradients that it has not scattered yet"
-NO_ORDER = (
-    "the profile has no order of its ops, and no sizes by which layouts are priced. Profile its code with 'fomkit "
-    "profile FILE.py'."
+OTHER_PRECISION = f"is counted by its sizes in {IN_SIZES} only"
+OF_16_BITS = (
+    "2 bytes of each parameter, 4 of its gradient, and 12 of Adam's state, of which 4 are the parameter in fp32"
 )
-OTHER_PRECISION = f"is counted by its sizes in bf16, mixed, {', '.join(LOW_BY_SIZES)} only"
 BY_SIZES = (
-    "memory is counted by the transformer's sizes, as with --layout data=1: 2 bytes of each parameter, 4 of its "
-    "gradient, 12 of Adam's state, and the activations of the whole batch"
+    f"memory is counted by the transformer's sizes, as with --layout data=1: {OF_16_BITS}; and the activations of "
+    "the whole batch"
 )
 
 
@@ -306,10 +305,15 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
     if standing is None:
         raise FomkitError(
             model.name,
-            "has no data on memory: no order of its ops, no update and no parameters in one format. "
-            "Profile the model again with 'fomkit profile FILE.py'.",
+            "has no data on memory: no order of its ops, no update and no parameters in one format: "
+            f"{how_to_follow(model, by_sizes=False)}.",
         )
     return as_content(Followed, totals=standing._asdict(), peak=None, passes={}, modules=[], live=[])
+
+
+def _how_to_follow(model: ModelProfile, sizes: Mapping[str, int]) -> str:
+    by_sizes = in_formats(model, sizes, formats_named("bf16")) is not None
+    return f"unknown: activations and the peak, because {how_to_follow(model, by_sizes=by_sizes)}"
 
 
 def _by_sizes(held: Held) -> Followed:
@@ -369,6 +373,7 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     found = _followed(use) if use is not None else _standing(model, sizes) if held is None else _by_sizes(held)
     needed = use.peak_byte if use is not None else sum(byte or 0.0 for byte in found["totals"].values())
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
+    of_sizes = [OF_16_BITS] * bool(model.ops["op"].eq(TO_SHORT).any()) if held is None else [BY_SIZES]
     room, whole = None, use is not None or held is not None
     if machine is not None:
         left = room_byte(machine) if whole else None
@@ -378,8 +383,8 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
         layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
-        assumed=_memory_assumed(use, assumed) if use is not None else [BY_SIZES] * (held is not None),
-        deviations=model.caveats,
+        assumed=of_sizes if use is None else _memory_assumed(use, assumed),
+        deviations=model.caveats if whole else (*model.caveats, _how_to_follow(model, sizes)),
         excludes=excludes if whole else ["activations and everything else that needs the order"],
         part=None,
     )  # fmt: skip
@@ -401,7 +406,7 @@ def memory_of_job(placed: Placed, options: Options) -> Memory:
     model, held = placed.model, placed.stepper.held(placed.devices, placed.batch)
     if held is None:
         why = "it was traced in other formats, or at other sizes. Leave precision and sizes out."
-        why = why if model.order is not None else NO_ORDER
+        why = why if model.order is not None else f"{how_to_follow(model, by_sizes=False)}."
         why = why if placed.layout.recompute == "none" else "its activations are recomputed. Leave recompute out."
         raise FomkitError(model.name, f"the memory of a device's part is unknown: {why}")
     totals = {role: held[role] for role in (*ROLES, WORKSPACE) if role in held}

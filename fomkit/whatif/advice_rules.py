@@ -184,7 +184,7 @@ def _why_not(case: Case) -> str:
     if case.held is not None:
         return ""
     if case.memory is None or model.order is None or BATCH not in sizes_used(model.order):
-        return "the profile has no op order, so it is unknown which batch fits ('fomkit profile' records it)"
+        return "the profile has no op order, so it is unknown which batch fits (see 'fomkit memory')"
     return ""
 
 

@@ -120,7 +120,7 @@ def _parsed_value(text: str, kind: Kind, where: str, name: str) -> float:
 
 def _checked(value: float, kind: Kind, where: str, name: str, shown: str) -> float:
     if kind.whole and not (math.isfinite(value) and value == math.floor(value) and 1 <= value <= 2**53):
-        raise FomkitError(where, f"{name} is {shown}. Expected a whole number of 1 or more.")
+        raise FomkitError(where, f"{name} is {shown}. Expected a whole number of 1 or more, at most 9e+15.")
     if not math.isfinite(value) or value < 0:
         raise FomkitError(where, f"{name} is {shown}. Expected a finite number of 0 or more.")
     return value

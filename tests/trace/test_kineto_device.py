@@ -235,7 +235,7 @@ def test_data_loading_is_left_out(tmp_path: Path) -> None:
         recording.op("aten::add", [(4,), (4,)], values=("1",))
     trace = read(tmp_path, recording)
     assert [row.op.op for row in trace.rows] == ["aten::mm"]
-    assert "1 ops of the data loader were left out" in trace.notes
+    assert "1 op of the data loader was left out" in trace.notes
 
 
 @pytest.mark.parametrize("name", ["_fused_adam_", "_foreach_addcdiv_"])

@@ -87,7 +87,7 @@ def test_what_is_partial_is_told_and_kept(here: Path) -> None:
     recording.op("mine::kernel", [(8, 16)], [("my_kernel", 6.0)])
     (here / "p.json").write_text(recording.text())
     done = run("p.json", "-o", "p.yaml", cwd=here)
-    assert "partial: 1 of 2 executions a step have no rule or no shapes" in done.stderr
+    assert "partial: 1 of 2 executions a step has no rule or no shapes" in done.stderr
     found = model(here / "p.yaml")
     assert found.unsupported == ("mine::kernel (no rule) ×1",)
     assert any(note.startswith("partial: ") for note in found.notes)

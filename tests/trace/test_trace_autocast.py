@@ -10,6 +10,7 @@ from traced_work import flop, numbers
 from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends.profile import profile_workload
 from fomkit.frontends.torch.modes import LOWER, WIDEST
+from fomkit.ops.precision import FORMATS, Formats, restate_ops
 
 
 def mixed(
@@ -192,6 +193,29 @@ def test_a_softmax_reads_fp16_itself_and_bf16_by_a_cast(torch: Any, narrow: str,
     # One cast each way is that of the product that reads the result.
     copies = found[(found["op"] == "aten::_to_copy") & (found["numel"] == numel)]
     assert copies.groupby("pass_name")["count"].sum().to_dict() == {"forward": casts, "backward": casts}
+
+
+@pytest.mark.parametrize(("precision", "narrow"), [("mixed", "float16"), ("bf16", "bfloat16")])
+def test_a_softmax_moves_the_same_bytes_restated_and_traced(torch: Any, precision: str, narrow: str) -> None:
+    """`--precision` of an fp32 trace has the softmax of the step under autocast, and the casts around it."""
+
+    def moved(profile: ModelProfile, formats: Formats | None = None) -> dict[tuple[str, ...], list[float]]:
+        ops = numbers(profile) if formats is None else restate_ops(numbers(profile), formats)
+        own = ops[ops["kind"].isin(["softmax", "copy"]) & ops["numel"].eq(6 * 5 * 16)]
+        names = own["op"].replace({"aten::_to_copy": "cast", "activation cast": "cast"})
+        keys = [names, own["pass_name"], own["read_byte"].lt(own["write_byte"])]
+        total = own[["read_byte", "write_byte"]].mul(own["count"], axis=0).groupby(keys).sum()
+        return {key: row.tolist() for key, row in total.iterrows()}
+
+    def layers() -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Softmax(-1), torch.nn.Linear(16, 4))
+
+    wide = profile_workload(
+        Workload(layers(), lambda batch: torch.randn(batch, 5, 8), batch_size=6, optimizer=torch.optim.Adam)
+    )
+    traced = moved(mixed(torch, layers(), 5, 8, dtype=getattr(torch, narrow)))
+    assert moved(wide, FORMATS[precision]) == traced
+    assert len(traced) == {"mixed": 4, "bf16": 6}[precision]
 
 
 def test_a_softmax_copies_a_tensor_in_another_order(torch: Any) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.model import ModelProfile
+from fomkit.core.units import agree, count_text
 from fomkit.frontends.step import count_rows
 from fomkit.frontends.step_spread import (
     Spent,
@@ -101,12 +102,15 @@ def _trace_notes(
     if not executions.marked_by:
         yield "the trace marks no steps (ProfilerStep#N) and counts as one step"
     else:
-        taken = "and were used" if cold is None else f"and {len(executions.step_s)} of these were used"
-        yield f"{executions.similar} of {executions.steps} steps are alike {taken}, {by[executions.marked_by]}"
+        used, alike = len(executions.step_s), executions.similar
+        taken = "and were used" if cold is None else f"and {used} of these {agree(used, 'was/were')} used"
+        of = f"{alike} of {count_text(executions.steps, 'step')} {agree(alike, 'is/are')} alike"
+        yield f"{of} {taken}, {by[executions.marked_by]}"
     if cold is not None:
         yield cold_note(f"step {cold[0] + 1} of {executions.steps}", cold[1], executions.step_s)
     if executions.input_calls:
-        yield f"{executions.input_calls:,} ops of the data loader were left out"
+        count = executions.input_calls
+        yield f"{agree(count, f'1 op of the data loader was/{count:,} ops of the data loader were')} left out"
     named = {f"device {unit}": time_s for unit, time_s in device.unit_s.items()}
     yield from busiest_notes("devices", named, f"device {device.unit}")
     timer = f"kernels on {name or 'the device'}" if len(events.device_time) else "calls on the host"
@@ -123,7 +127,8 @@ def _trace_notes(
         yield f"backward time of {halved} a step was divided equally between the two gradients"
     if call_counts.unsupported:
         missing = sum(call_counts.unsupported.values())
-        yield f"partial: {missing:,} of {call_counts.called:,} executions a step have no rule or no shapes"
+        of = f"{missing:,} of {call_counts.called:,} executions a step"
+        yield f"partial: {of} {agree(missing, 'has/have')} no rule or no shapes"
 
 
 class Steps(NamedTuple):

@@ -16,7 +16,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError, printable
 from fomkit.core.measurement import NO_ROW, NO_WORK, Unjoined
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import default_engine
+from fomkit.core.units import count_text, default_engine
 from fomkit.frontends.layers import GraphNode, Nodes
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, UPDATE
 from fomkit.frontends.lowering.tf import PRODUCTS, RULES
@@ -185,7 +185,7 @@ def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNo
 
 def joined_notes(joined: JoinedNodes) -> Iterator[str]:
     """Yield notes on how times were assigned; those that begin with ``partial`` say what is missing."""
-    yield f"{joined.share:.1%} of the time of ops is joined to rows, over {joined.steps} steps"
+    yield f"{joined.share:.1%} of the time of ops is joined to rows, over {count_text(joined.steps, 'step')}"
     yield from joined.notes
     yield from gap_notes(joined)
 

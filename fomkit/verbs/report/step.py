@@ -14,7 +14,7 @@ from fomkit.core.interval import Span, level_text
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.units import count_text, format_quantity, memory_text
+from fomkit.core.units import agree, count_text, format_quantity, memory_text
 from fomkit.output import charts
 from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
 from fomkit.output.values import job_words
@@ -277,8 +277,9 @@ def roofline(estimate: Estimate, key: str) -> Section:
     ]
     if len(without):
         caption.append(
-            f"{len(without)} ops without arithmetic (copies and the like, {share(without['share'].sum()).text} "
-            "of the time) are not drawn; the table has them."
+            f"{count_text(len(without), 'op')} without arithmetic (copies and the like, "
+            f"{share(without['share'].sum()).text} of the time) "
+            f"{agree(len(without), 'is not drawn; the table has it/are not drawn; the table has them')}."
         )
     if len(above):
         caption.append(
@@ -287,7 +288,7 @@ def roofline(estimate: Estimate, key: str) -> Section:
             "and leave out the pairs that a causal attention masks."
         )
     shown = figure(f"{key}-roof", "Rate of every op over its arithmetic intensity", chart,
-                   f"Roofline of {len(ops) - len(without)} ops under {'; '.join(roofs['roof'])}.",
+                   f"Roofline of {count_text(len(ops) - len(without), 'op')} under {'; '.join(roofs['roof'])}.",
                    tuple(caption), finds=f"{key}-ops-table")  # fmt: skip
     return Section(f"{key}-roofline", title, figures=(shown,))
 
@@ -296,11 +297,12 @@ def all_ops(estimate: Estimate, key: str) -> Section:
     """Make the section that lists every distinct op, the longest first."""
     ops = op_frame(estimate)
     shown, rest = ops.head(MOST_OPS), ops.iloc[MOST_OPS:]
-    says = [f"{len(ops):,} distinct ops; those of equal name, sizes, number format and pass count as one."]
+    says = [
+        f"{count_text(len(ops), 'distinct op')}; those of equal name, sizes, number format and pass count as one."
+    ]
     if len(rest):
-        says.append(
-            f"The {len(shown):,} longest are listed; {len(rest):,} others take {rest['share'].sum():.2%} of it."
-        )
+        others = agree(len(rest), f"another takes/{len(rest):,} others take")
+        says.append(f"The {len(shown):,} longest are listed; {others} {rest['share'].sum():.2%} of it.")
     head = (
         Head("op"), Head("time", True, "of all executions in one step"),
         Head("share", True, "of the device time of a step"), Head("sizes"), Head("kind", filtered=True),
@@ -425,7 +427,9 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
         caption,
         table,
     )
-    refused = tuple(f"{each['nodes']} nodes: {each['why']}" for each in contents[-1]["not_estimated"])
+    refused = tuple(
+        f"{count_text(each['nodes'], 'node')}: {each['why']}" for each in contents[-1]["not_estimated"]
+    )
     lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
              *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
     few = points["devices"].nunique() < FEWEST

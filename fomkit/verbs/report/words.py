@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.interval import Span, level_text
-from fomkit.core.units import format_number, format_quantity, memory_text
+from fomkit.core.units import count_text, format_number, format_quantity, memory_text
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
 from fomkit.output.values import NARROW, NO_SPREAD
 from fomkit.plan.content import INTERVAL_MEANING
@@ -188,8 +188,8 @@ def tiles_of(estimate: Estimate, content: Estimated) -> tuple[Tile, ...]:
     """Return the figures that are shown beside the main result."""
     run, batch = estimate.run_time, estimate.sizes.get("batch")
     sizes = ", ".join(f"{name} {size}" for name, size in estimate.sizes.items() if name != "batch")
-    steps = "" if run.steps_per_epoch is None else f"{run.steps_per_epoch:,} steps an epoch"
-    epochs = "" if estimate.model.run.epochs is None else f", {estimate.model.run.epochs} epochs"
+    steps = "" if run.steps_per_epoch is None else f"{count_text(run.steps_per_epoch, 'step')} an epoch"
+    epochs = "" if estimate.model.run.epochs is None else f", {count_text(estimate.model.run.epochs, 'epoch')}"
     more, bound = ", ".join(filter(None, (sizes, steps + epochs))), estimate.step_time.bound
     found = [
         Tile("one step", amount(estimate.step), interval(estimate.step)),
