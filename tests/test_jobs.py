@@ -406,7 +406,7 @@ def test_a_machine_file_states_the_software_of_its_steps(tmp_path: Path) -> None
     effects = [
         one.content["models"][0]["conditions"]["versions"]["what"].rpartition("; ")[2] for one in (ours, other)
     ]
-    assert effects == ["steps run the same", "the interval includes 4% for other versions"]
+    assert effects == ["steps run the same, as the machine states", "the interval includes 4% for other versions"]
     path.write_text(f"{head}software: PyTorch\n")
     with pytest.raises(FomkitError, match=r"software 'PyTorch' states no version\. Write, for example"):
         load_machine(path)

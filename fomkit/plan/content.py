@@ -254,9 +254,8 @@ def _version_condition(estimate: Estimate, ops: Ops) -> ConditionText:
     effect = "the effect of other versions is not modelled"
     if STEP in uses_of(estimate.machine):
         same = runs_software(timings, estimate.machine.software)
-        effect = (
-            "steps run the same" if same else f"the interval includes {VERSIONS_SPREAD:.0%} for other versions"
-        )
+        more = f"the interval includes {VERSIONS_SPREAD:.0%} for other versions"
+        effect = "steps run the same, as the machine states" if same else more
     return "stated", f"{text}; timings of {of}; {effect}"
 
 
