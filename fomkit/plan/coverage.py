@@ -9,6 +9,7 @@ machines, as the part of their errors beyond the intervals of the tables (`USES`
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -239,6 +240,9 @@ def uses_of(machine: Machine) -> Uses:
     return known if known is MEASURED_USES else limited(known, machine)
 
 
+_WORD = re.compile(r"[^\s,;]+")
+
+
 def runs_software(timings: pd.DataFrame, software: str) -> bool:
     """Return whether a table's kernels ran the software: each row's library and version contain all its words.
 
@@ -246,21 +250,17 @@ def runs_software(timings: pd.DataFrame, software: str) -> bool:
     >>> [runs_software(table, software) for software in ("PyTorch 2.1", "pytorch 2.3", "")]
     [True, False, False]
     """
-    wanted = _words(software)
+    wanted = set(_WORD.findall(software.lower()))
     return bool(wanted) and all(
         wanted <= own for own in cached(timings, None, "software", partial(_software, timings))
     )
 
 
-def _words(text: str) -> set[str]:
-    return set(text.lower().replace(",", " ").replace(";", " ").split())
-
-
 def _software(timings: pd.DataFrame) -> list[set[str]]:
-    """Return the words of each library and version in a table of kernels; no words for rows that state none."""
-    kernels = timings[timings["kind"] != "collective"]
+    """Return the words of each library and version in a table of kernels; links are a separate matter."""
+    kernels = timings[timings["kind"].isin(GROUPS)]
     names = [column_texts(kernels, name) for name in ("library", "library_version")]
-    return [_words(text) for text in (names[0] + " " + names[1]).unique().tolist()]
+    return [set(_WORD.findall(text.lower())) for text in (names[0] + " " + names[1]).unique().tolist()]
 
 
 def _uses_of(timings: pd.DataFrame) -> Uses:
