@@ -28,6 +28,7 @@ from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
 from fomkit.profiles.declared import parse_layout, parse_link
+from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, load_recipe, save_model, transformer_profile
 from fomkit.profiles.suites import load_suite
@@ -393,6 +394,24 @@ def test_a_forward_pass_that_runs_again_counts_twice_in_what_a_step_rests_on() -
 def test_words_about_fused_attention_need_it(a100: Machine) -> None:
     with pytest.raises(FomkitError, match="small: has unfused attention, which attention_peak_fraction does"):
         stepper(a100, Layout(attention_peak_fraction=0.3))
+
+
+def test_a_machine_file_states_the_software_of_its_steps(tmp_path: Path) -> None:
+    path, again = tmp_path / "mine.yaml", tmp_path / "again.yaml"
+    head = "schema: fomkit/machine/1\nname: mine\nparty: lab\ndevice: v100-pcie-32gb\n"
+    path.write_text(f"{head}software: PyTorch 2.1\n")
+    mine, shipped = load_machine(path), load_machine("v100-pcie-32gb")
+    save_machine(mine, again)
+    assert mine.software == load_machine(again).software == shipped.with_(software="PyTorch 2.1").software
+    ours, other = (fomkit.estimate("alexnet", one, precision="fp32") for one in (mine, shipped))
+    assert other.step.low < ours.step.low < ours.step.value == other.step.value < ours.step.high < other.step.high
+    effects = [
+        one.content["models"][0]["conditions"]["versions"]["what"].rpartition("; ")[2] for one in (ours, other)
+    ]
+    assert effects == ["steps run the same, as the machine states", "the interval includes 4% for other versions"]
+    path.write_text(f"{head}software: PyTorch\n")
+    with pytest.raises(FomkitError, match=r"software 'PyTorch' states no version\. Write, for example"):
+        load_machine(path)
 
 
 def test_a_machine_file_states_its_host(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fomkit.core.machine import Device, Machine
-from fomkit.plan.coverage import STEP, USES, Spread, Use, uses_of, widen_calls
+from fomkit.plan.coverage import SAME_SOFTWARE, STEP, USES, VERSIONS_SPREAD, Spread, Use, uses_of, widen_calls
 from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
 from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.labels import whole_over_calls
@@ -79,6 +80,19 @@ def test_only_tables_of_benchmarks_are_widened():
         assert uses_of(machine(*harnesses)) == {}
 
 
+def test_a_step_with_the_tables_software_has_no_error_between_versions():
+    columns = {"kind": "gemm", "harness": "DeepBench", "library": ["cuBLAS", "cuDNN"]}
+    rows = pd.DataFrame({**columns, "library_version": ["CUDA 10.1", "7.6; CUDA 10.1"]})
+    known = replace(machine(), timings=rows)
+    for software, uses in (("CUDA 10.1", SAME_SOFTWARE), ("CUDA 10.2", USES), ("cuDNN 7.6", USES), ("", USES)):
+        assert uses_of(replace(known, software=software)) is uses
+    links = pd.DataFrame({**columns, "kind": ["gemm", "collective"], "library_version": ["10.1", "NCCL 2"]})
+    assert uses_of(replace(known, timings=links, software="cuBLAS 10.1")) is SAME_SOFTWARE
+    for side in ("faster", "slower"):
+        same, other = (getattr(uses[STEP].whole, side) for uses in (SAME_SOFTWARE, USES))
+        assert other == pytest.approx(math.hypot(same, VERSIONS_SPREAD))
+
+
 def test_a_step_is_widened_and_a_timing_of_the_op_does_not_tell_of_its_use():
     step = roll_up_step(timed(), machine("DeepBench"), 0.8)
     plain = roll_up_step(timed(), machine("tfprof"), 0.8)
@@ -121,7 +135,7 @@ def test_whole_passes_over_their_calls_leave_out_what_short_calls_decide():
     whole = pd.DataFrame({"device": "d", "graph": ["a", "b", "c"], "option": "", "flag": ["", "", "doubtful"],
                           "forward": [1.1, 1.0, 9.0], "backward": np.nan})  # fmt: skip
     call = pd.DataFrame({"device": "d", "graph": ["a", "a", "b", "b", "c"], "label": "fw", "flag": "", "count": 2,
-                         "seconds": [0.5, -0.001, 0.4, 0.1, 0.5], "harness_s": 0.05})  # fmt: skip
+                         "seconds": [0.5, -0.001, 0.4, 0.1, 0.5], "harness_s": 0.004})  # fmt: skip
     found = whole_over_calls(whole, call)
     assert list(found) == ["d"]
     assert found["d"] == pytest.approx([math.log(1.1)])
@@ -135,7 +149,7 @@ def test_each_machine_has_one_weight():
 
 
 def test_one_machine_alone_tells_nothing():
-    assert fit_uses({"a": calls([2.0, 2.0])}) is USES
+    assert fit_uses({"a": calls([2.0, 2.0])}) is SAME_SOFTWARE
 
 
 def test_a_device_is_never_judged_by_intervals_from_its_own_labels():
@@ -161,7 +175,7 @@ def test_the_stated_spreads_are_those_that_the_labels_tell():
     folder = LabelFolder(shipped_labels())
     machines = {name: folder.own_machine(name) for name in folder.devices}
     told = fit_uses(known_calls(folder, machines), known_wholes(folder, machines))
-    assert told.keys() == USES.keys()
+    assert told.keys() == SAME_SOFTWARE.keys()
     for group, use in told.items():
-        for found, stated in zip(use, USES[group], strict=True):
+        for found, stated in zip(use, SAME_SOFTWARE[group], strict=True):
             assert found == pytest.approx(stated, abs=0.02), f"{group}: run benchmarks/use_in_steps.py"

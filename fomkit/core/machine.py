@@ -269,9 +269,10 @@ class Price:
 class Machine:
     """A machine profile: facts (from YAML) and measured op timings (from CSV).
 
-    `node_devices`, `system_nodes`: None means unknown; scopes that need them are then refused.
+    `node_devices`, `system_nodes`, `year` of announcement: None is unknown; scopes that need them are refused.
     `host_op_s`: time of its host, framework included, to launch one op of a training step [s].
     `reserve_byte`: memory of a device that a program holds besides its tensors; None: `memory_of.reserve_of`.
+    `software`: library and version that its steps run, if known, in the words of its timings; "" if not stated.
     `timings`: a TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows with a party
       were stated for the changed machine; the others are of the origin.
     `fits`: estimator parameters shipped with the timings, by family; valid for timings of hash ``timings_key``.
@@ -279,7 +280,6 @@ class Machine:
     `origin`: the device that timings and utilisations belong to, where ``device`` is a hypothetical change of it
       (`changed`); None for an existing machine.
     `device_of`: the machine whose file describes the device and its timings, if this one only refers to it.
-    `year`: year of announcement; None if unknown.
     `asked_as`: the short name by which the user chose this board, such as b200 for b200-sxm.
     `plausibility`: result of the check of timings and facts, before the first answer; None until then.
     `typical`: utilisations of other machines, for ops without a timing here; None until a prediction is prepared.
@@ -296,6 +296,7 @@ class Machine:
     availability: float = 1.0
     host_op_s: Fact | None = None
     reserve_byte: Fact | None = None
+    software: str = ""
     links: tuple[Link, ...] = ()
     overheads: tuple[Overhead, ...] = ()
     fits: Mapping[str, object] = field(default_factory=dict)
@@ -365,12 +366,12 @@ class Machine:
 
         Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
         ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``reserve``,
-        ``name``, ``title``. Values are text with units, or numbers in SI units. All other facts stay. Each fact
-        keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as built are
-        rescaled, and every result says so. Measurements of whole runs do not apply to the copy, NAME-as-stated.
-        A fact stated with the value that it has changes nothing. `stated`: for names that are not Python
-        identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises FomkitError for an unknown name, a fact
-        that is stated twice, or an invalid value.
+        ``software``, ``name``, ``title``. Values are text with units, or numbers in SI units. All else stays. Each
+        fact keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as built
+        are rescaled, and results say so. Measurements of whole runs do not apply to the copy, NAME-as-stated. A fact
+        stated with the value that it has changes nothing. `stated`: for names that are not Python identifiers:
+        ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises FomkitError for an unknown name, a fact that is stated
+        twice, or an invalid value.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
@@ -393,10 +394,11 @@ class Machine:
                 change[name] = stated_number(value, "share", word)
             elif name in _COUNTS:
                 change[_COUNTS[name]] = round(stated_number(value, "", word))
-            elif name in ("name", "title"):
+            elif name in ("name", "title", "software"):
                 change[name] = stated_text(value, name)
             else:
-                near = nearest_names(word, {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"})
+                known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title", "software"}
+                near = nearest_names(word, known)
                 raise FomkitError(f"with_({word}=…)", f"is not a fact that can be stated. {near}")
             if (found := replace(found, **change)) == before:
                 del given[name]

@@ -17,7 +17,7 @@ from fomkit.core.machine import Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
 from fomkit.core.units import UNITS, count_text, format_quantity
 from fomkit.ops.tables import SOURCES
-from fomkit.plan.coverage import TABLES, uses_of
+from fomkit.plan.coverage import STEP, TABLES, VERSIONS_SPREAD, runs_software, uses_of
 from fomkit.plan.energy import Spent, energy_of_estimate
 from fomkit.plan.step import INPUT, Ops, ops_of
 from fomkit.prediction.estimates import cached
@@ -251,7 +251,12 @@ def _version_condition(estimate: Estimate, ops: Ops) -> ConditionText:
         unknown = "no timing states the version of its library"
         return "not considered", f"{text}; {unknown if kinds else 'no timing of this machine is used'}"
     of = " and ".join([*known[:2], *([f"{len(known) - 2} more"] if len(known) > 2 else [])])
-    return "stated", f"{text}; timings of {of}; the effect of other versions is not modelled"
+    effect = "the effect of other versions is not modelled"
+    if STEP in uses_of(estimate.machine):
+        same = runs_software(timings, estimate.machine.software)
+        more = f"the interval includes {VERSIONS_SPREAD:.0%} for other versions"
+        effect = "steps run the same, as the machine states" if same else more
+    return "stated", f"{text}; timings of {of}; {effect}"
 
 
 def _runs_both_ways(model: ModelProfile) -> bool:

@@ -9,6 +9,7 @@ machines, as the part of their errors beyond the intervals of the tables (`USES`
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import agree, sums_by_key
+from fomkit.ops.groups import column_texts
 from fomkit.ops.tables import SOURCES, TIME_SOURCES
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
@@ -175,17 +177,35 @@ BENCHMARKS = ("DeepBench", "NeuSight", "aiconfigurator")
 """Prefixes of the names of harnesses that time single kernels. Timings taken inside a step need no widening."""
 
 STEP = "step"
-"""The group of all ops together: a board runs a whole step at another clock than its calls one by one, and its
-caches hold other data. It applies where any op of a step rests on a table."""
-USES: Uses = {
+"""The group of all ops together: a board runs a whole step at another clock than its calls one by one, its caches
+hold other data, and its software may differ from the table's. It applies where any op rests on a table."""
+SAME_SOFTWARE: Uses = {
     "element": Use(Spread(0.000, 0.097), Spread(0.000, 0.064)),
     "library": Use(Spread(0.032, 0.119), Spread(0.009, 0.036)),
     "row": Use(Spread(0.069, 0.187), Spread(0.055, 0.152)),
-    STEP: Use(Spread(0.000, 0.000), Spread(0.044, 0.023)),
+    STEP: Use(Spread(0.000, 0.000), Spread(0.030, 0.023)),
 }
-"""Estimated from 647 calls on three boards. The values of `STEP` are estimated from the ratio of 37 whole passes
-on four boards to the sum of their calls (labels of NeuSight; Lee et al., ASPLOS 2025), with equal weight for each
-board. Power-limited boards (`power_shortfall`), such as the T4, are left out."""
+"""The errors of steps that run the software of the table's kernels, estimated from 647 calls on three boards. The
+values of `STEP` are estimated from the ratio of 24 whole passes of long calls on four boards to the sum of their
+calls (labels of NeuSight; Lee et al., ASPLOS 2025), with equal weight for each board. Power-limited boards
+(`power_shortfall`), such as the T4, are left out."""
+VERSIONS_SPREAD = 0.04
+"""Standard deviation of ln(time of long kernels by one version of a library / by another): sums of products and of
+attention under SGLang 0.5.10 and 0.5.14 on two boards (docs/adr/0089)."""
+
+
+def _wider(use: Use, part: float) -> Use:
+    """Add an independent error to both sides of the spread of one call and of a sum."""
+    return Use(*(Spread(math.hypot(one.faster, part), math.hypot(one.slower, part)) for one in use))
+
+
+def other_software(uses: Uses) -> Uses:
+    """Return the errors of steps whose software is not that of the table's kernels, or is not stated."""
+    return {**uses, STEP: Use(uses[STEP].call, _wider(uses[STEP], VERSIONS_SPREAD).whole)}
+
+
+USES: Uses = other_software(SAME_SOFTWARE)
+"""The errors of steps on a machine that states no software."""
 
 MEASURED = "fomkit measure"
 """Prefix of the harness of `fomkit measure`, which times ops as in a step, framework time included."""
@@ -210,14 +230,38 @@ def limited(uses: Uses, machine: Machine) -> Uses:
     part = TABLE_LEAVES * power_shortfall(machine) / half_width(DEFAULT_LEVEL)
     if not part or LIBRARY not in uses:
         return uses
-    wider = (Spread(math.hypot(one.faster, part), math.hypot(one.slower, part)) for one in uses[LIBRARY])
-    return {**uses, LIBRARY: Use(*wider)}
+    return {**uses, LIBRARY: _wider(uses[LIBRARY], part)}
 
 
 def uses_of(machine: Machine) -> Uses:
     """Return the error that use in a step adds to a machine's times, by their harness; none for others."""
     known = cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+    if known is USES and runs_software(machine.timings, machine.software):
+        known = SAME_SOFTWARE
     return known if known is MEASURED_USES else limited(known, machine)
+
+
+_WORD = re.compile(r"[^\s,;]+")
+
+
+def runs_software(timings: pd.DataFrame, software: str) -> bool:
+    """Return whether a table's kernels ran the software: each row's library and version contain all its words.
+
+    >>> table = pd.DataFrame({"kind": ["gemm"], "library": ["PyTorch"], "library_version": ["2.1, CUDA 12.1"]})
+    >>> [runs_software(table, software) for software in ("PyTorch 2.1", "pytorch 2.3", "")]
+    [True, False, False]
+    """
+    wanted = set(_WORD.findall(software.lower()))
+    return bool(wanted) and all(
+        wanted <= own for own in cached(timings, None, "software", partial(_software, timings))
+    )
+
+
+def _software(timings: pd.DataFrame) -> list[set[str]]:
+    """Return the words of each library and version in a table of kernels; links are a separate matter."""
+    kernels = timings[timings["kind"].isin(GROUPS)]
+    names = [column_texts(kernels, name) for name in ("library", "library_version")]
+    return [set(_WORD.findall(text.lower())) for text in (names[0] + " " + names[1]).unique().tolist()]
 
 
 def _uses_of(timings: pd.DataFrame) -> Uses:

@@ -28,6 +28,7 @@ from fomkit.profiles.facts import (
     PriceRecord,
     ReserveRecord,
     SomeByte,
+    Versioned,
     check_once,
     energy_content,
     energy_of,
@@ -223,6 +224,7 @@ class MachineRecord(Record):
     system: SystemRecord | None = None
     host: LaunchRecord | None = None
     reserve: ReserveRecord | None = None
+    software: Versioned | None = None
     links: list[LinkRecord] = []
     overheads: list[OverheadRecord] = []
     energy: EnergyRecord | None = None
@@ -343,6 +345,7 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
         availability=system.availability if system else 1.0,
         host_op_s=fact_of(record.host, "per_op"),
         reserve_byte=fact_of(record.reserve, "memory"),
+        software=record.software or "",
         overheads=tuple(map(_overhead, record.overheads)),
         links=tuple(map(link_of, record.links)),
         notes=tuple(record.notes),
@@ -431,6 +434,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
         "system": None if machine.system_nodes is None else system,
         "host": stated("per_op", machine.host_op_s, "time_s"),
         "reserve": stated("memory", machine.reserve_byte, "byte"),
+        "software": machine.software,
         "links": [_link_content(link) for link in machine.links],
         "overheads": [_overhead_content(overhead) for overhead in machine.overheads],
         "energy": None if machine.energy is None else energy_content(machine.energy),
@@ -440,10 +444,7 @@ def machine_content(machine: Machine, timings: list[str]) -> Mapping[str, Any]:
 
 
 def save_machine(machine: Machine, path: Path) -> list[Path]:
-    """Write NAME.yaml and, if there are timings, NAME.timings.csv: both or none.
-
-    Returns the files written.
-    """
+    """Write NAME.yaml and, if there are timings, NAME.timings.csv, both or none; return the files written."""
     timings = path.with_name(f"{path.stem}.timings.csv")
     tables = {timings: format_table(machine.timings, "TIMINGS")} if len(machine.timings) else {}
     return write_set({path: format_document(machine_content(machine, [table.name for table in tables])), **tables})

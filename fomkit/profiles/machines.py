@@ -125,6 +125,7 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
         links=machine.links or (of.links if same else ()),
         host_op_s=machine.host_op_s or of.host_op_s,
         reserve_byte=machine.reserve_byte or of.reserve_byte,
+        software=machine.software or of.software,
         overheads=machine.overheads or of.overheads,
         energy=machine.energy or energy,
         price=machine.price or price,

@@ -19,7 +19,19 @@ from numpy.typing import NDArray
 
 from fomkit.core.interval import DEFAULT_LEVEL, Span, divide
 from fomkit.core.machine import Machine
-from fomkit.plan.coverage import STEP, USES, Spread, Use, Uses, groups_of, limited, widen_calls
+from fomkit.plan.coverage import (
+    SAME_SOFTWARE,
+    STEP,
+    USES,
+    Spread,
+    Use,
+    Uses,
+    groups_of,
+    limited,
+    other_software,
+    runs_software,
+    widen_calls,
+)
 from fomkit.plan.step import device_time
 from fomkit.prediction.rates import power_shortfall
 from fomkit.profiles.machines import load_machine
@@ -124,11 +136,11 @@ def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = M
     """Fit the errors that use in a step adds, from calls and whole passes of several machines.
 
     `calls`: machine to the table of `calls_by_group`; `wholes`: machine to the ratios of `whole_over_calls`.
-    Returns the uses by group; groups on fewer than `MIN_COUNT` machines keep the shipped values.
+    Returns the uses, of steps with the tables' software; groups on under `MIN_COUNT` machines keep shipped values.
     """
     if len(calls) < MIN_COUNT:
-        return USES
-    every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(USES)
+        return SAME_SOFTWARE
+    every, found = pd.concat([rows.assign(machine=name) for name, rows in calls.items()]), dict(SAME_SOFTWARE)
     for group, cases in every.groupby("group", sort=True):
         if cases["machine"].nunique() >= MIN_COUNT:
             found[str(group)] = Use(_spread(cases), _spread(_pass_totals(cases)))
@@ -136,7 +148,7 @@ def fit_uses(calls: Mapping[str, pd.DataFrame], wholes: Mapping[str, Vector] = M
         ratios = pd.concat(
             [pd.DataFrame({"machine": name, "seconds": np.exp(own)}) for name, own in wholes.items()]
         )
-        found[STEP] = Use(USES[STEP].call, _spread(ratios.assign(**dict.fromkeys(_ENDS, 1.0))))
+        found[STEP] = Use(SAME_SOFTWARE[STEP].call, _spread(ratios.assign(**dict.fromkeys(_ENDS, 1.0))))
     return found
 
 
@@ -247,6 +259,8 @@ def ratio_scores(machines: Mapping[str, list[Outcome]], comparison: str) -> Iter
 
 OWN, OTHER, FACTS = "own table", "another board's table", "facts only"
 ALL, WORST = "all counted", "worst counted"
+SOFTWARE = "PyTorch 2.1"
+"""The library that ran the labelled models and NeuSight's tables of kernels (AMD: 2.4.1)."""
 SAME_BOARD = 0.05
 """Tables of one chip whose products differ by more than this are from different boards, clocks or libraries."""
 T = TypeVar("T")
@@ -328,7 +342,11 @@ def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
 def _compare(
     folder: LabelFolder, device: str, machine: Machine, comparison: str, level: float, uses: Uses, found: Found
 ) -> pd.DataFrame | None:
-    """Score a device's labels on a machine; ``uses``: the errors of use in a step, fitted to other devices."""
+    """Score a device's labels on a machine.
+
+    `uses`: the errors of use in a step of the table's own software, fitted to other devices.
+    """
+    uses = uses if runs_software(machine.timings, SOFTWARE) else other_software(uses)
     labels = _usable(folder, device, found if comparison != OTHER else Found())
     ops = _ops_of(folder, device, labels)
     if not len(ops):

@@ -263,7 +263,7 @@ class Sweep:
         facts = (model.name, model.sizes, model.data, model.run, model.unit, model.optimizer, model.unsupported,
                  machine.name, machine.device, machine.links, machine.overheads, machine.node_devices,
                  machine.system_nodes, machine.availability, machine.price, machine.host_op_s, machine.origin,
-                 machine.excluded, machine.reserve_byte)  # fmt: skip
+                 machine.excluded, machine.reserve_byte, machine.software)  # fmt: skip
         asked = (
             __version__,
             self.plan,
