@@ -14,7 +14,8 @@ from fomkit.core.interval import Span, add_common, at_level, multiply_independen
 from fomkit.core.machine import Machine, Scope
 from fomkit.core.model import EpochsToTarget, ModelProfile, Unit
 from fomkit.core.units import DAY_S, STATED
-from fomkit.plan.step import StepTime, overheads
+from fomkit.plan.options import overheads
+from fomkit.plan.step import StepTime
 
 LEFT_OUT_NOTABLE = 0.01
 """Share of an epoch's left-out samples above which a note reports them."""

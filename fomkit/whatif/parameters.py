@@ -21,10 +21,10 @@ from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.content import Ends, as_content
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.evidence import ops_to_time
+from fomkit.plan.evidence import ops_to_time, steps_if_timed
 from fomkit.plan.memory_of import device_kind
 from fomkit.plan.options import NODES, Options, change_overhead, link_names, overhead_name
-from fomkit.plan.step import INPUT, steps_if_timed
+from fomkit.plan.step import INPUT
 from fomkit.prediction.exact import settled_ops
 from fomkit.profiles.evidence import with_fits
 
@@ -268,11 +268,12 @@ def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
         yield as_content(Measurable, timed, kind="op", what=timed["sizes"], command=command)
     ops = settled_ops(estimated.ops, estimated.machine)
     numbers, kinds = pd.factorize(ops["kind"])
+    of_step = estimated.machine, estimated.step.level, estimated.model
     if len(kinds) > 1:
-        together = steps_if_timed(ops, pd.Series(numbers, ops.index), estimated.machine, estimated.step.level)
+        together = steps_if_timed(ops, pd.Series(numbers, ops.index), *of_step)
         for number, step in together.items():
             yield measurement("kind of op", f"all ops of kind {kinds[number]}", estimated.step, step, command)
-    whole = steps_if_timed(ops, pd.Series(0, ops.index), estimated.machine, estimated.step.level)
+    whole = steps_if_timed(ops, pd.Series(0, ops.index), *of_step)
     for step in whole.values():
         yield measurement("all ops", "every op, alone", estimated.step, step, command)
 
