@@ -266,7 +266,7 @@ def with_order(byte: float, sizes: dict[str, int] | None = None) -> ModelProfile
 
 
 def test_a_training_that_waits_for_its_host_counts_its_own_starts() -> None:
-    """The host needs 51 µs for an op of a training by rule, and the 5 µs of a launch for each further kernel of it."""
+    """The host needs 51 µs for an op of a training by rule, and 5 µs for each further kernel of it."""
     asked = {"batch": 2}
     step = fomkit.estimate("bert-large", "h100-sxm", **asked)
     starts = (step.ops["launches"] * step.ops["count"]).sum()

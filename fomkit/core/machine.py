@@ -31,14 +31,14 @@ Scope = Literal["device", "node", "system"]
 Tier = Literal["device", "node", "system"]
 EnergyScope = Literal["chip", "node", "wall"]
 """What a figure of energy includes: a chip with the memory on its board, a node, or all behind a wall meter."""
-PEAK = "flop_per_s"
+PEAK, HOST = "flop_per_s", "host_op_s"
 RATES = ("byte_per_s", "launch_s")
 """Parameters of a device besides its peaks, each the name of a fact."""
 _DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
-_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte", "reserve": "reserve_byte"}
+_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "host": HOST, "capacity": "capacity_byte",
+          "reserve": "reserve_byte"}  # fmt: skip
 """Names of parameters in a machine's file."""
-_AS_STATED = "-as-stated"
-_COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
+_AS_STATED, _COUNTS = "-as-stated", {"nodes": "system_nodes", "node_devices": "node_devices"}
 
 
 def nearest_parameter(name: str, known: Iterable[str]) -> str:
@@ -369,12 +369,12 @@ class Machine:
         """Return a copy with facts of your own, for example ``with_(bandwidth="1.2 TB/s")``.
 
         Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
-        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``reserve``,
-        ``name``, ``title``. Values are text with units, or numbers in SI units. All other facts stay. Each fact
-        keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as built are
+        ``host_op_s`` (or ``host``), ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``;
+        ``capacity``, ``reserve``, ``name``, ``title``. Values are text with units, or numbers in SI units. Facts
+        keep their relative spread and ops their utilisation, as in a sweep: timings of the machine as built are
         rescaled, and every result says so. Measurements of whole runs do not apply to the copy, NAME-as-stated.
         `stated`: for names that are not Python identifiers: ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises
-        FomkitError for an unknown name, a fact that is stated twice, or an invalid value.
+        FomkitError for a fact that is unknown, stated twice or invalid.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
@@ -395,14 +395,15 @@ class Machine:
                 fact = Fact.exact(stated_number(value, "byte", word), "assumed", source)
                 others |= {name: fact} if name == "reserve_byte" else {}
                 device = replace(device, capacity_byte=fact) if name == "capacity_byte" else device
-            elif name == "availability":
-                others[name] = stated_number(value, "share", word)
+            elif name in (HOST, "availability"):
+                number = stated_number(value, "time_s" if name == HOST else "share", word)
+                others[name] = restated(self.host_op_s, number, source) if name == HOST else number
             elif name in _COUNTS:
                 others[_COUNTS[name]] = round(stated_number(value, "", word))
             elif name in ("name", "title"):
                 others[name] = stated_text(value, name)
             else:
-                known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title"}
+                known = {*_WORDS, *_COUNTS, *self.parameters, HOST, "availability", "name", "title"}
                 what = f"is not a fact that can be stated. {nearest_names(word, known)}"
                 raise FomkitError(f"with_({word}=…)", what)
         if not given:
@@ -412,8 +413,8 @@ class Machine:
             others.setdefault("name", f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}")
             others["device_of"] = built  # so that it does not count as another machine
         found = self.changed(device) if rated else replace(self, device=device)
-        carried = f"; timings of {built} as built are rescaled, each op at the same utilisation"
-        carried *= found.origin is not None and len(self.timings) > 0
+        rescaled = found.origin is not None and len(self.timings) > 0
+        carried = f"; timings of {built} as built are rescaled, each op at the same utilisation" * rescaled
         others["stated"], others["notes"] = stated_on_top(self.notes, self.stated, given, carried)
         return replace(found, **others)
 

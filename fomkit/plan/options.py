@@ -9,7 +9,7 @@ from functools import partial
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, LEAST_LEVEL, MOST_LEVEL, Span
-from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
+from fomkit.core.machine import HOST, Fact, Link, Machine, Overhead, Scope, change_fact, restated
 from fomkit.core.model import OF_A_RUN, OF_SIZES, LastBatch, ModelProfile
 from fomkit.core.units import Precision, format_quantity
 from fomkit.ops.tables import HUGE
@@ -168,8 +168,6 @@ def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -
     return replace(overhead, share=change(overhead.share))
 
 
-HOST = "host_op_s"
-"""Parameter of a machine: what its host needs to start one op of a training step (`Machine.host_op_s`)."""
 _VTRAIN = "layers of Megatron-DeepSpeed that wait for the host of an A100 (vTrain)"
 HOST_OP_S = Fact(51e-6, 44e-6, 67e-6, "assumed", _VTRAIN)
 """Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import Machine, Scope, nearest_parameter, peak_name
+from fomkit.core.machine import HOST, Machine, Scope, nearest_parameter, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.columns import alike
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -22,7 +22,7 @@ from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
-from fomkit.plan.options import HOST, Options, change_machine, choose_scope, choose_sizes, terms, with_host
+from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms, with_host
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
