@@ -29,6 +29,7 @@ from fomkit.parallel.step import (
     unhidden,
 )
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
+from fomkit.parallel.transformer import UPDATE
 from fomkit.plan.coverage import with_wait
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory
@@ -106,7 +107,7 @@ def _with_update(one: Estimate, share: float) -> tuple[Span, float]:
     step = one.step_time
     left_out = step.passes["update"].value * (1 - share) if "update" in step.passes else 0.0
     device_s = step.device_s.scaled(1 - left_out / step.device_s.value)
-    _, paced_s = with_waits(one.timed.rows.started.without("update", share), one.machine, device_s)
+    _, paced_s = with_waits(one.timed.rows.started.without(UPDATE, share), one.machine, device_s)
     late_s = 0.0 if paced_s is None else max(0.0, paced_s.value - device_s.value)
     return Terms(None, paced_s, step.input_s, step.extra_s).wall(device_s), late_s
 

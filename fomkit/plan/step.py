@@ -20,7 +20,7 @@ from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES
-from fomkit.parallel.transformer import ATTENTION
+from fomkit.parallel.transformer import ATTENTION, UPDATE
 from fomkit.plan.coverage import (
     IN_COMMON,
     OF_TABLE,
@@ -172,13 +172,14 @@ class Started(NamedTuple):
         """Return value, low and high (3, s) of the device's time with its waits for the host [s].
 
         Each unit takes the longer of its ops, whose sum is ``device_s``, and of the host's time for it. The low
-        end is that of a host which starts the next unit while the device still has work.
+        end is that of a host which starts the next unit while the device still has work, up to the update.
         """
-        whole = self.device_s.sum(0)
-        share = np.divide(self.device_s, whole, out=np.zeros_like(self.device_s), where=whole > 0)
-        found = [np.maximum(host, share * end).sum(0) for host, end in zip(host_s, device_s.ends, strict=True)]
-        found[1] = np.maximum(host_s[1].sum(0), device_s.low)
-        return np.array(found)
+        whole = np.maximum(self.device_s.sum(0), np.finfo(np.float64).tiny)  # unpriced ops may have no time at all
+        value, low, high = (self.device_s * (end / whole) for end in device_s.ends)
+        last = np.array([name == UPDATE for name in self.units])
+        ahead = [np.maximum(host_s[1, own].sum(0), low[own].sum(0)) for own in (~last, last)]
+        paced = (np.maximum(host_s[0], value).sum(0), ahead[0] + ahead[1], np.maximum(host_s[2], high).sum(0))
+        return np.array(paced)
 
     def without(self, unit: str, share: float) -> Started:
         """Return it with a share of a unit's device time; with none, its host's time is left out, too."""
