@@ -31,7 +31,7 @@ from fomkit.plan.coverage import (
     common_on_chip,
     use_widths,
     uses_of,
-)  # fmt: skip
+)
 from fomkit.plan.options import overheads, waits_by_block
 
 Array = NDArray[np.float64]
@@ -192,9 +192,9 @@ WHOLE = ""
 """The unit of a step that waits for its host as a whole."""
 
 
-def units_of(modules: Sequence[str], model: ModelProfile) -> list[str]:
+def units_of(modules: Sequence[str], model: ModelProfile | None) -> list[str]:
     """Return the unit of each op, by its module: a block of each kind, the words, the head, the update."""
-    if not waits_by_block(model):
+    if model is None or not waits_by_block(model):
         return [WHOLE] * len(modules)
     return [str(module).removesuffix(ATTENTION) for module in modules]
 
@@ -203,32 +203,29 @@ def shares_of_units(
     rows: pd.DataFrame, of_row: NDArray[np.intp], many: int, model: ModelProfile
 ) -> tuple[tuple[str, ...], Array]:
     """Return the units of a step, and the share of each of ``many`` ops' executions in each unit."""
-    if not waits_by_block(model) or "module" not in rows.columns or rows["count"].dtype == object:
+    if not waits_by_block(model) or "module" not in rows.columns:
         return (WHOLE,), np.ones((1, many))
-    names = units_of(rows["module"].tolist(), model)
-    number = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    runs = np.zeros((len(number), many))
-    unit_of_row = np.array([number[name] for name in names], np.intp)
-    np.add.at(runs, (unit_of_row, of_row), rows["count"].to_numpy(np.float64))
+    number, names = pd.factorize(np.array(units_of(rows["module"].tolist(), model), object))
+    runs = np.zeros((len(names), many))
+    np.add.at(runs, (number, of_row), rows["count"].to_numpy(np.float64))  # counts of these ops are numbers
     total = runs.sum(0)
-    return tuple(number), np.divide(runs, total, out=np.zeros_like(runs), where=total > 0)
+    return tuple(names), np.divide(runs, total, out=np.zeros_like(runs), where=total > 0)
 
 
 def started_by(units: Sequence[str], launches: Array, runs: Array, seconds: Array) -> Started:
     """Add up by unit what the host starts: ``launches`` of each op (n,), how often it runs, and its time [s]."""
-    number = {name: at for at, name in enumerate(dict.fromkeys(units or [WHOLE]))}
-    which = np.array([number[name] for name in units], np.intp)
-    known = np.nan_to_num(launches)
+    which, names = pd.factorize(np.array(units or [WHOLE], object))
+    which, known = which[: len(units)], np.nan_to_num(launches)
     columns = (np.minimum(known, 1.0) * runs, np.maximum(known - 1.0, 0.0) * runs, np.nan_to_num(seconds))
-    sums = np.array([np.bincount(which, column, len(number))[:, None] for column in columns])
-    return Started(tuple(number), *sums)
+    sums = np.array([np.bincount(which, column, len(names))[:, None] for column in columns])
+    return Started(tuple(names), *sums)
 
 
 def started_of(timed: pd.DataFrame, model: ModelProfile | None = None) -> Started:
     """Return what the host starts in the ops of a TIMED table of a model; without one, as a single unit."""
     launches, count, time_s = (timed[name].to_numpy(np.float64) for name in ("launches", "count", "time_s"))
-    by_module = model is not None and "module" in timed.columns
-    units = units_of(timed["module"].tolist(), model) if by_module and model else [WHOLE] * len(timed)
+    known = model is not None and "module" in timed.columns
+    units = units_of(timed["module"].tolist() if known else [WHOLE] * len(timed), model)
     return started_by(units, launches, count, time_s * count)
 
 
@@ -387,7 +384,9 @@ def with_waits(started: Started, machine: Machine, device_s: Span) -> tuple[Span
     if (host_s := started.host_s(machine, level)) is None:
         return None, None
     host = span(host_s.sum(1))
-    return host, (host if len(started.units) == 1 else span(started.paced_s(host_s, device_s)))
+    return host, (
+        longest_of([device_s, host]) if len(started.units) == 1 else span(started.paced_s(host_s, device_s))
+    )
 
 
 def terms_of(machine: Machine, device_s: Span) -> tuple[Span | None, Span]:
