@@ -41,8 +41,8 @@ ATTENTION_SPREAD = (0.92, 1.10)
 over projected step times, with one model size left out at a time (docs/parallel.md)."""
 SLOTS = "SLOTS"
 """Stands for an expert's slots for the tokens of a sample in a cell, until it is their expression."""
-FIRST = "first_"
-"""Begins the module of blocks without experts, which are the first ones."""
+FIRST = f"{transformer.BLOCK}_first"
+"""Module of blocks without experts before others."""
 WORDS, HEAD = "words", "head"
 """The work outside all blocks: the first stage has the words, the last one the head."""
 
@@ -381,7 +381,7 @@ def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> 
     split = transformer.Split(samples, 1, False, dtype)
     blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
     for _, rows in blocks[:-1]:
-        rows[:] = [{**row, "module": f"{FIRST}{row['module']}"} for row in rows]
+        rows[:] = [{**row, "module": row["module"].replace(transformer.BLOCK, FIRST)} for row in rows]
     ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
     tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
     update = transformer.update_rows(parameters, tensors, clip=False)
