@@ -440,6 +440,61 @@ def test_a_training_by_rule_waits_for_its_host(tmp_path: Path) -> None:
     }
 
 
+GPT = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257}
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_step_that_waits_for_its_host_is_the_same_with_a_layout_and_without(tmp_path: Path, batch: int) -> None:
+    """Blocks wait by themselves, also where the step as a whole has more work than its host (batch 8)."""
+    made = profile_config(write(tmp_path, GPT), batch=batch)
+    plain, laid = (fomkit.estimate(made, "h100-sxm", batch=batch, **how) for how in ({}, {"layout": "data=1"}))
+    assert laid.step.value == pytest.approx(plain.step.value, rel=2e-6)
+    assert laid.step.low == pytest.approx(plain.step.low, rel=0.03)
+    assert dict(laid.coverage) == pytest.approx(dict(plain.coverage), abs=1e-5)
+    step = plain.step_time
+    assert step.host_launch_s is not None
+    assert step.late_s > 0.1 * step.device_s.value
+    assert plain.coverage["assumed"] == pytest.approx(step.late_s / plain.step.value)
+    assert sum(plain.coverage.values()) == pytest.approx(1)
+    # A host that runs ahead over the whole step would take less, but the update has to wait for the last gradient.
+    assert max(step.device_s.low, step.host_launch_s.low) < plain.step.low < plain.step.value
+
+
+def test_an_op_costs_its_host_once_and_each_further_kernel_a_launch(tmp_path: Path) -> None:
+    config = write(tmp_path, PUBLIC["llama3.2-1b"]["config"])
+    made = fomkit.estimate(profile_config(config, batch=1, fusion="eager"), "h100-sxm")
+    launches, count = made.ops["launches"], made.ops["count"]
+    ops, more = (count * launches.clip(upper=1)).sum(), (count * (launches - 1).clip(lower=0)).sum()
+    assert more > 400
+    host = made.step_time.host_launch_s
+    assert host is not None
+    assert host.value == pytest.approx(51e-6 * ops + 5e-6 * more)
+    assert host.low == pytest.approx(18e-6 * ops + 3e-6 * more)  # a part of a written-out op may cost little
+
+
+def test_inference_and_compiled_steps_start_at_the_launch_cost_on_any_host(tmp_path: Path) -> None:
+    slow = fomkit.machine("h100-sxm").with_(host="1 ms")
+    config = write(tmp_path, PUBLIC["llama3.2-1b"]["config"])
+    for how in ({"mode": "decode"}, {"fusion": "compiled"}):
+        made = profile_config(config, batch=1, **how)
+        assert fomkit.estimate(made, slow).step == fomkit.estimate(made, "h100-sxm").step
+    assert fomkit.estimate(profile_config(config, batch=1), slow).step.value > 0.3
+
+
+def test_a_host_can_be_varied_and_a_workbook_without_its_formula_is_refused(tmp_path: Path) -> None:
+    made = profile_config(write(tmp_path, GPT), batch=8)
+    points = fomkit.scenarios(made, "h100-sxm", {"host_op_s": [5e-6, 51e-6, 2e-4], "launch_s": [5e-6, 2e-6, 5e-6]})
+    for point in points.to_dict("records"):
+        changed = fomkit.machine("h100-sxm").with_({name: point[name] for name in ("host_op_s", "launch_s")})
+        assert point["step_s"] == pytest.approx(fomkit.estimate(made, changed).step.value)
+    swept = fomkit.sweep(made, "h100-sxm", {"host_op_s": "20 us,51 us"})
+    assert swept.table["step_s"].iloc[1] == pytest.approx(points["step_s"].iloc[1], rel=0.01)
+    known = {one["parameter"]: one for one in fomkit.sensitivity(made, "h100-sxm").content["parameters"]}
+    assert known["host_op_s"]["elasticity"]["sample_per_s"] < -0.3
+    with pytest.raises(FomkitError, match="waits for its host, part by part, which the formulas of a workbook do"):
+        fomkit.write_workbook(fomkit.estimate_all([made], ["h100-sxm"]), tmp_path / "one.xlsx")
+
+
 def test_a_step_that_waits_for_its_host_says_so_and_no_sharing_of_its_update_shortens_it() -> None:
     asked = {"batch": 2, "precision": "bf16"}
     alone = fomkit.estimate("bert-large", "h100-sxm", **asked)

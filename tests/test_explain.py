@@ -22,9 +22,9 @@ from fomkit.output.estimates import format_evidence
 from fomkit.output.screen import Screen
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.evidence import explain_ops, op_frame, ops_to_time
+from fomkit.plan.evidence import explain_ops, op_frame, ops_to_time, steps_if_timed
 from fomkit.plan.options import Options
-from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
+from fomkit.plan.step import device_time, roll_up_step
 from fomkit.prediction.cascade import add_times
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.machines import load_machine

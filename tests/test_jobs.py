@@ -20,9 +20,8 @@ from fomkit.parallel.step import StageParameters, check_layout
 from fomkit.parallel.traffic import Piece, Sharding, Unit, sharded_traffic
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job
-from fomkit.plan.options import Options
+from fomkit.plan.options import HOST_OP_S, Options
 from fomkit.plan.scaling import stepper_of, with_user_links
-from fomkit.plan.step import HOST_OP_S
 from fomkit.plan.transformer_plan import Timed, TransformerPlan
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network

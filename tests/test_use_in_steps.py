@@ -11,7 +11,8 @@ import pytest
 
 from fomkit.core.machine import Device, Machine
 from fomkit.plan.coverage import SAME_SOFTWARE, STEP, USES, VERSIONS_SPREAD, Spread, Use, uses_of, widen_calls
-from fomkit.plan.step import device_time, roll_up_step, steps_if_timed
+from fomkit.plan.evidence import steps_if_timed
+from fomkit.plan.step import device_time, roll_up_step
 from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.labels import whole_over_calls
 from fomkit.validation.neusight import OWN, compare_labels, fit_uses, known_calls, known_wholes

@@ -33,14 +33,14 @@ Scope = Literal["device", "node", "system"]
 Tier = Literal["device", "node", "system"]
 EnergyScope = Literal["chip", "node", "wall"]
 """What a figure of energy includes: a chip with the memory on its board, a node, or all behind a wall meter."""
-PEAK = "flop_per_s"
+PEAK, HOST = "flop_per_s", "host_op_s"
 RATES = ("byte_per_s", "launch_s")
 """Parameters of a device besides its peaks, each the name of a fact."""
 _DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
-_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "capacity": "capacity_byte", "reserve": "reserve_byte"}
+_WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "host": HOST, "capacity": "capacity_byte",
+          "reserve": "reserve_byte"}  # fmt: skip
 """Names of parameters in a machine's file."""
-_AS_STATED = "-as-stated"
-_COUNTS = {"nodes": "system_nodes", "node_devices": "node_devices"}
+_AS_STATED, _COUNTS = "-as-stated", {"nodes": "system_nodes", "node_devices": "node_devices"}
 
 
 def nearest_parameter(name: str, known: Iterable[str]) -> str:
@@ -365,13 +365,12 @@ class Machine:
         """Return a copy with facts of your own, for example ``with_(bandwidth="1.2 TB/s")``.
 
         Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
-        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``; and ``capacity``, ``reserve``,
-        ``software``, ``name``, ``title``. Values are text with units, or numbers in SI units. All else stays. Each
-        fact keeps its relative spread and each op its utilisation, as in a sweep: timings of the machine as built
-        are rescaled, and results say so. Measurements of whole runs do not apply to the copy, NAME-as-stated. A fact
-        stated with the value that it has changes nothing. `stated`: for names that are not Python identifiers:
-        ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises FomkitError for an unknown name, a fact that is stated
-        twice, or an invalid value.
+        ``host_op_s`` (or ``host``), ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``;
+        ``capacity``, ``reserve``, ``software``, ``name``, ``title``. Values are text with units, or numbers in SI
+        units; the value that a fact has changes nothing. Facts keep their spread and ops their utilisation: timings
+        of the machine as built are rescaled, and results say so. Measurements of whole runs do not apply to the
+        copy, NAME-as-stated. `stated`: for names that are not Python identifiers, as
+        ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises FomkitError for a fact that is unknown or invalid.
 
         >>> import fomkit
         >>> faster = fomkit.machine("v100").with_(bandwidth="1.2 TB/s")
@@ -390,16 +389,17 @@ class Machine:
                 change["device"] = replace(device, capacity_byte=fact)
             elif name == "reserve_byte":
                 change[name] = state(found.reserve_byte, stated_number(value, "byte", word, 0))
-            elif name == "availability":
-                change[name] = stated_number(value, "share", word)
+            elif name in (HOST, "availability"):
+                number = stated_number(value, "time_s" if name == HOST else "share", word)
+                change[name] = state(found.host_op_s, number) if name == HOST else number
             elif name in _COUNTS:
                 change[_COUNTS[name]] = round(stated_number(value, "", word))
             elif name in ("name", "title", "software"):
                 change[name] = stated_text(value, name)
             else:
-                known = {*_WORDS, *_COUNTS, *self.parameters, "availability", "name", "title", "software"}
-                near = nearest_names(word, known)
-                raise FomkitError(f"with_({word}=…)", f"is not a fact that can be stated. {near}")
+                known = {*_WORDS, *_COUNTS, *self.parameters, HOST, "availability", "name", "title", "software"}
+                what = f"is not a fact that can be stated. {nearest_names(word, known)}"
+                raise FomkitError(f"with_({word}=…)", what)
             if (found := replace(found, **change)) == before:
                 del given[name]
         if not given:
@@ -408,8 +408,8 @@ class Machine:
         if given.keys() - {"title"}:
             name = found.name if "name" in given else f"{self.name.removesuffix(_AS_STATED)}{_AS_STATED}"
             found = replace(found, name=name, device_of=built)  # not to count as another machine
-        carried = f"; timings of {built} as built are rescaled, each op at the same utilisation"
-        carried *= found.origin is not None and len(self.timings) > 0
+        rescaled = found.origin is not None and len(self.timings) > 0
+        carried = f"; timings of {built} as built are rescaled, each op at the same utilisation" * rescaled
         every, notes = stated_on_top(self.notes, self.stated, given, carried)
         return with_room(replace(found, stated=every, notes=notes), "with_")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple, TypedDict
 
 from fomkit.core.errors import FomkitError
@@ -16,11 +15,12 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.plan.content import Ends, as_content
-from fomkit.plan.coverage import coverage
+from fomkit.plan.coverage import coverage, with_wait
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.memory_of import UNKNOWN_FIT
+from fomkit.plan.options import overhead_span
 from fomkit.plan.run import roll_up_run
-from fomkit.plan.step import INPUT, overhead_span, roll_up_step
+from fomkit.plan.step import INPUT, roll_up_step, step_rows
 
 LONGER = (1, 10, 100)
 STATED = "stated by the user"
@@ -299,7 +299,8 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     other_overheads = tuple(each for each in estimate.machine.overheads if (each.name, each.per) not in training)
     machine = replace(estimate.machine, overheads=other_overheads)
     model = replace(estimate.model, data=Data(samples, 0, "keep"), run=replace(estimate.model.run, epochs=1))
-    step = roll_up_step(ops, machine, estimate.step.level, work=f"inference of {model.name}, {estimate.sizes}")
+    work = f"inference of {model.name}, {estimate.sizes}"
+    step = roll_up_step(step_rows(ops, estimate.model), machine, estimate.step.level, work=work)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))
@@ -313,7 +314,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
         detail=Detail(
             fitted=estimate.fitted,
             ops=ops,
-            coverage=partial(coverage, ops),
+            coverage=with_wait(coverage(ops), step.device_s.value, step.late_s, machine),
             deviations=deviations,
             fit=UNKNOWN_FIT,
         ),

@@ -346,8 +346,9 @@ def _block(
 
 def _stack(step: Step, name: str, stack: Stack, stream: Stream, source: Stream | None, shape: Architecture,
            seen: Mapping[str, int]) -> None:  # fmt: skip
-    for many, block in stack.blocks:
-        step.count, step.module = many, f"{name}.block"
+    for place, (many, block) in enumerate(stack.blocks):
+        # Blocks of different kinds wait for their host each by itself: the modules of a training tell them apart.
+        step.count, step.module = many, f"{name}.block{f'_{place + 1}' * (step.trains and place > 0)}"
         _block(step, block, stream, source, shape.hidden, seen)
     step.count, step.module = 1, name
     if stack.last_norm:

@@ -64,9 +64,9 @@ class Split(NamedTuple):
         return self.samples / self.tensor if self.whole_experts else self.samples
 
 
-CORE = "block.attention"
+BLOCK, ATTENTION = "block", ".attention"
+CORE = f"{BLOCK}{ATTENTION}"
 """Module that selective recomputation runs again: scores, softmax, its dropout, context."""
-BLOCK = "block"
 
 
 @dataclass

@@ -44,7 +44,8 @@ EnergyUsed = TypedDict("EnergyUsed", {
     "limit_w": float | None, "missing": list[str], "notes": list[str],
 })  # fmt: skip
 Terms = TypedDict("Terms", {
-    "passes_s": dict[str, Ends], "device_s": Ends, "host_launch_s": Ends | None, "input_s": Ends | None,
+    "passes_s": dict[str, Ends], "device_s": Ends, "host_launch_s": Ends | None, "paced_s": Ends | None,
+    "input_s": Ends | None,
     "steps_per_epoch": int | None, "partial_step": bool, "validation_s": Ends | None, "start_up_s": Ends | None,
 })  # fmt: skip
 OfJob = TypedDict("OfJob", {

@@ -1,4 +1,6 @@
-"""Coverage of a predicted time by source, checks for ops without a time, and the error that use in a step adds.
+"""Coverage of a predicted time by source, checks for ops without a time, and errors of a whole step.
+
+Two are here: the error that use in a step adds, and the errors that boards of one chip have in common.
 
 A benchmark repeats one kernel on its own operands. In a step, the caches hold the data of the op before, the clock
 follows the mean load, and the library may find its operands at other addresses. Tables of single kernels do not
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
+from fomkit.core.measurement import chip_words
 from fomkit.core.units import agree, sums_by_key
 from fomkit.ops.groups import column_texts
 from fomkit.ops.tables import SOURCES, TIME_SOURCES
@@ -132,6 +135,20 @@ def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> 
             f"{share:.0%} of the step is ops whose predicted times are lower bounds ({', '.join(bounded)}), by "
             f"their bytes or flop. Expected {MOST_BOUNDED:.0%} at most. Pass --allow-uncovered to use them.",
         )
+
+
+def with_wait(shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine) -> dict[str, float]:
+    """Return the shares of a device's time by source, with its wait for the host [s] as a time of its own.
+
+    It counts as measured where the host's time was, else as assumed.
+    """
+    if late_s <= 0:
+        return dict(shares)
+    host = machine.host_op_s or machine.device.launch_s
+    kept, source = device_s / (device_s + late_s), "measured" if host and host.basis == "measured" else "assumed"
+    found = {name: share if name == UNPRICED else share * kept for name, share in shares.items()}
+    found[source] += (1 - kept) * (1 - shares.get(UNPRICED, 0.0))
+    return found
 
 
 class Spread(NamedTuple):
@@ -273,6 +290,35 @@ def _uses_of(timings: pd.DataFrame) -> Uses:
         return MEASURED_USES
     of_benchmarks = harnesses and all(name.startswith((*BENCHMARKS, "nccl")) for name in harnesses)
     return USES if of_benchmarks else {}
+
+
+ON_ONE_CHIP: Mapping[str, tuple[str, ...]] = {
+    "facts": ("roofline",), "similar timings": ("interpolated", "extrapolated", "transferred"),
+}  # fmt: skip
+"""Time sources whose errors boards of a chip have in common, by name. Facts and timings have none in common."""
+IN_COMMON = np.array([[source in names for source in SOURCES] for names in ON_ONE_CHIP.values()])
+
+
+def chip_of(machine: Machine) -> str:
+    """Return the chip whose boards err alike, "" if unknown; a board short of power is unlike one that is not."""
+    chip = chip_words(machine.device.architecture)
+    return f"{' '.join(chip)}{' short of power' * bool(power_shortfall(machine))}" if len(chip) > 2 else ""
+
+
+def common_on_chip(
+    ends: Array, width_s: float, chip: str, work: str, formats: Sequence[str]
+) -> tuple[tuple[str, float], ...]:
+    """Return the shares of a device's error that boards of its chip have in common (`Span.common`), by name.
+
+    Only steps of the same work in equal number formats have any: errors were compared op by op, and those of a
+    product in two formats have little in common. What use in a step adds counts as the board's own, because no two
+    boards of one chip showed it.
+
+    `ends` (3, names): the time of the ops of each name, without use in a step; `width_s`: of the interval of the
+    device time [s]; `formats`: the number formats of the ops.
+    """
+    names = (f"{name} of {chip}, {work}, {' '.join(formats)}" for name in ON_ONE_CHIP)
+    return tuple(zip(names, (((ends[2] - ends[1]) / width_s) ** 2).tolist(), strict=True))
 
 
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:

@@ -27,12 +27,12 @@ from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precisi
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
-from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, wide_notes
+from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, wide_notes, with_wait
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
-from fomkit.plan.options import Options, choose_scope, choose_sizes
-from fomkit.plan.run import RunTime, eager_step, eager_text, roll_up_run, run_notes, runs_at_once, runs_per_day
+from fomkit.plan.options import Options, choose_scope, choose_sizes, host_waited, with_host
+from fomkit.plan.run import RunTime, eager_notes, eager_step, roll_up_run, run_notes, runs_at_once, runs_per_day
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
-from fomkit.plan.step import StepTime, host_waited, roll_up_step, with_host
+from fomkit.plan.step import StepTime, roll_up_step
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, prepared
 from fomkit.prediction.donors import original
@@ -186,7 +186,7 @@ class Estimate(Shown):
 
     @property
     def coverage(self) -> Mapping[str, float]:
-        """Share of the predicted time by time source; sums to 1."""
+        """Share of the predicted time by time source, waits for the host included; sums to 1."""
         return cast("Mapping[str, float]", self.detail["coverage"])
 
     @property
@@ -423,7 +423,8 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     step = eager_step(alone, model, machine)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
-    detail = Detail(timed=timed, fitted=fitted, ops=partial(getattr, timed, "table"), coverage=timed.coverage,
+    detail = Detail(timed=timed, fitted=fitted, ops=partial(getattr, timed, "table"),
+                    coverage=lambda: with_wait(timed.coverage(), step.device_s.value, step.late_s, machine),
                     fit=partial(fit_of, model, machine, sizes, formats))  # fmt: skip
     per_day = estimated_per_day(model, machine, run, scope, at_once)
     found = Estimate(model, machine, sizes, scope, at_once, step, run, per_day, formats, detail)
@@ -435,12 +436,11 @@ def _all_deviations(
     estimated: Estimate, traced: ModelProfile, fitted: Machine, options: Options
 ) -> tuple[str, ...]:
     model, machine, shares, step = estimated.model, estimated.machine, estimated.coverage, estimated.step_time
-    framework = eager_text(step, machine)
-    waits = step.host_launch_s is not None and step.host_launch_s.value > step.device_s.value
+    waits = step.late_s > NOTABLE * step.device_s.value
     return (
         *model.caveats,
         *((host_waited(machine.host_op_s),) if waits and machine.host_op_s is not None else ()),
-        *((f"{framework}. State `host` of the machine, or replay the step from a graph",) if framework else ()),
+        *eager_notes(step, machine),
         *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),

@@ -17,14 +17,16 @@ from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import Fact, Machine
+from fomkit.core.model import ModelProfile
 from fomkit.core.units import format_quantity
 from fomkit.ops.groups import identities, is_known, row_dicts, shape_label
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS, UNNAMED_KINDS
 from fomkit.ops.pricing import work_out
 from fomkit.ops.tables import COSTS
 from fomkit.plan.content import INTERVAL_MEANING, Condition, Ends, Part, as_content, conditions_content
+from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.step import steps_if_timed
+from fomkit.plan.step import device_times, ops_of, started_of, terms_beside
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.estimates import Record, records
 from fomkit.prediction.exact import hits, settle_engines, settled_ops
@@ -37,6 +39,37 @@ from fomkit.prediction.transfer import BASELINE, in_another_format
 SCHEMA = "fomkit/explain/1"
 NEAREST = 3
 """Number of timings listed for an op."""
+
+
+AT_ONCE = 64
+"""Number of groups of ops that `steps_if_timed` evaluates at once, each in a variant of the step."""
+
+
+def steps_if_timed(
+    timed: pd.DataFrame, groups: pd.Series[int], machine: Machine, level: float, model: ModelProfile | None = None
+) -> dict[int, Span]:
+    """Return the step's wall time, group by group, as if the ops of that group took exactly their predicted time.
+
+    The ops of the group then have no error, neither of their own nor that of their family (one kind and time
+    source); the rest adds up as in `device_times`. The error of their use in the step remains. A timing would also
+    inform about similar ops, and may differ from the prediction; both are unknown beforehand and left out.
+
+    `timed`: a TIMED table; `groups`: a number for each row; rows of one number share a measurement; `machine`: for
+    the terms beside the device; `level`: of the intervals in ``timed``; `model`: whose blocks wait for the host.
+    Returns the step's wall time [s] by group.
+    """
+    known = timed["time_s"].notna().to_numpy()
+    rows, numbers = timed[known], groups[known].to_numpy()
+    ops, uses, distinct, started = ops_of(rows), uses_of(machine), np.unique(numbers), started_of(timed, model)
+    steps = {}
+    for first in range(0, len(distinct), AT_ONCE):
+        some = distinct[first : first + AT_ONCE]
+        seconds = np.where(numbers[:, None] == some, ops.seconds[:1], ops.seconds)
+        found = device_times(ops._replace(seconds=seconds), uses, level).ends.T.tolist()
+        for number, (value, low, high) in zip(some.tolist(), found, strict=True):
+            device_s = Span(value, low, high, level)
+            steps[number] = terms_beside(started, machine, device_s).wall(device_s)
+    return steps
 
 
 class Neighbour(NamedTuple):
@@ -358,9 +391,9 @@ def ops_to_time(estimate: Estimate, top: int) -> ToTime:
     name = settled["op"].mask(settled["kind"].isin(UNNAMED_KINDS), "")
     pass_name = settled["pass_name"].mask(settled["kind"].isin(PASS_FREE_KINDS), "")
     groups = identities(settled.assign(op=name, pass_name=pass_name))
-    steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level)
+    steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level, estimate.model)
     listed = {number: _if_timed(estimate, settled[groups == number], step) for number, step in steps.items()}
     best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]
     together = groups.isin(best).astype("int64")
-    known = steps_if_timed(settled, together, estimate.machine, estimate.step.level).get(1)
+    known = steps_if_timed(settled, together, estimate.machine, estimate.step.level, estimate.model).get(1)
     return as_content(ToTime, measurements=[listed[number] for number in best], all_measured=known)

@@ -124,7 +124,7 @@ def _useful(service: Service, devices: int) -> Useful:
 def _step_time(step: ParallelStep, bound: str) -> StepTime:
     """Convert a step of many devices to the terms of a step of one device."""
     zero = Span.exact(0.0, step.wall_s.level)
-    return StepTime(step.passes, step.compute_s, None, None, zero, step.wall_s, bound, step.excludes)
+    return StepTime(step.passes, step.compute_s, None, None, None, zero, step.wall_s, bound, step.excludes)
 
 
 def run_of_step(model: ModelProfile, machine: Machine, step: ParallelStep) -> RunTime | None:

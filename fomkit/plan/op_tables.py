@@ -320,7 +320,7 @@ def _ops(found: Sequence[Execution], rows: Sequence[Mapping[str, Any]], ends: Se
 def _step(estimated: Estimate) -> Iterator[Event]:
     """Yield the terms of the step: the device's time, the wait after it, and the overheads."""
     step = estimated.step_time
-    waits = {"waits for the host's launches": step.host_launch_s, "waits for input": step.input_s}
+    waits = {"waits for the host's launches": step.paced_s, "waits for input": step.input_s}
     wait, until = max(
         ((name, span.value) for name, span in waits.items() if span is not None),
         key=lambda term: term[1],

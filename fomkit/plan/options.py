@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import DEFAULT_LEVEL, LEAST_LEVEL, MOST_LEVEL
-from fomkit.core.machine import Fact, Link, Machine, Overhead, Scope, change_fact, restated
-from fomkit.core.model import OF_A_RUN, LastBatch, ModelProfile
-from fomkit.core.units import Precision, count_text
+from fomkit.core.interval import DEFAULT_LEVEL, LEAST_LEVEL, MOST_LEVEL, Span
+from fomkit.core.machine import HOST, Fact, Link, Machine, Overhead, Scope, change_fact, restated
+from fomkit.core.model import OF_A_RUN, OF_SIZES, LastBatch, ModelProfile
+from fomkit.core.units import Precision, count_text, format_quantity
 from fomkit.ops.tables import HUGE
 from fomkit.prediction.links import link_at
 
@@ -169,6 +169,60 @@ def change_overhead(overhead: Overhead, change: Callable[[Fact | None], Fact]) -
     return replace(overhead, share=change(overhead.share))
 
 
+_VTRAIN = "layers of Megatron-DeepSpeed that wait for the host of an A100 (vTrain)"
+HOST_OP_S = Fact(51e-6, 44e-6, 67e-6, "assumed", _VTRAIN)
+"""Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).
+
+It is longer than a kernel's launch: it includes Python, autograd and the framework's checks of the op [s]."""
+HOST_OP_WRITTEN_OUT_S = replace(
+    HOST_OP_S, low=18e-6, source=f"{_VTRAIN}; its low end counts an op that is written out in parts as one"
+)
+"""The same where a model's code writes out its norms, gates and positions: a block of Llama's then has 80 ops for
+33. No data shows what a part costs the host: from its share of one op, 44 µs · 33/80, to as much as a whole op."""
+
+
+def waits_by_block(model: ModelProfile) -> bool:
+    """Return whether each block of a step waits for its host alone: an eager training whose ops a rule made."""
+    made = model.traced_with
+    eager = made.get("mode") != "infer" and made.get("fusion") != "compiled"
+    return made.get("device") == OF_SIZES and eager
+
+
+def with_host(machine: Machine, model: ModelProfile) -> Machine:
+    """Return the machine with the `host_op_s` that applies to a model.
+
+    A training whose ops a rule made has a default. Its compiled ops, and those of its inference, need no Python:
+    they start at the launch cost. The ops of a traced network do so too, unless the machine states its host.
+    """
+    if waits_by_block(model):
+        written_out = model.traced_with.get("fusion") == "eager"
+        default = HOST_OP_WRITTEN_OUT_S if written_out else HOST_OP_S
+        return machine if machine.host_op_s is not None else replace(machine, host_op_s=default)
+    if model.traced_with.get("device") == OF_SIZES and machine.host_op_s is not None:
+        return replace(machine, host_op_s=None)
+    return machine
+
+
+def host_waited(host: Fact) -> str:
+    """Say that a step's device waits for its host, and how long that needs to start an op."""
+    each = format_quantity(host.value, "time_s")
+    return f"the device waits for its host, which needs {each} per op ({host.source})"
+
+
+def overhead_span(overhead: Overhead, of: Span) -> Span:
+    """Return the time [s] of one overhead on top of ``of``."""
+    if overhead.time_s is not None:
+        return overhead.time_s.span(of.level)
+    if overhead.share is None:
+        raise FomkitError(f"overhead {overhead.name}", "states neither a time nor a share. Give one of them.")
+    return of.scaled(overhead.share.value)
+
+
+def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
+    """Return the machine's overheads per run, epoch or step, by name."""
+    return {overhead.name: overhead_span(overhead, of) for overhead in machine.overheads if overhead.per == per}
+
+
 NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
 OF_A_SCOPE = (NODES, "node_devices", "availability")
 """Parameters of a machine that belong neither to its devices nor to its links."""
@@ -188,8 +242,8 @@ def link_names(link: Link) -> tuple[str, str]:
 
 
 def terms(machine: Machine) -> frozenset[str]:
-    """Return the names of parameters that change no op's time, only the step or run: overheads, scope and run."""
-    return frozenset((*map(overhead_name, machine.overheads), *OF_A_SCOPE, *OF_A_RUN))
+    """Return the names of parameters that change no op's time, only step or run: overheads, host, scope, run."""
+    return frozenset((*map(overhead_name, machine.overheads), HOST, *OF_A_SCOPE, *OF_A_RUN))
 
 
 def _changed_link(link: Link, values: Mapping[str, float]) -> Link:
@@ -212,12 +266,14 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     the rest with its roofline (`fomkit.prediction.donors.time_ratio`). Measured times become transferred times.
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
-    (`Machine.parameters`), overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links (`link_names`);
+    (`Machine.parameters`), host_op_s [s], overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links
+    (`link_names`);
     `channel`: the transport whose links change.
     """
     links = [link for link in machine.links if link.channel == channel and link.tier != "device"]
     others = {
         *map(overhead_name, machine.overheads),
+        HOST,
         *OF_A_SCOPE,
         *(name for link in links for name in link_names(link)),
     }
@@ -235,6 +291,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
             change_overhead(overhead, partial(restated, value=values[name])) if name in values else overhead
             for name, overhead in zip(map(overhead_name, machine.overheads), machine.overheads, strict=True)
         ),
+        host_op_s=restated(machine.host_op_s or HOST_OP_S, values[HOST]) if HOST in values else machine.host_op_s,
         links=tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links),
         availability=values.get("availability", machine.availability),
         system_nodes=_changed_count(values, NODES, machine.system_nodes),

@@ -29,11 +29,13 @@ from fomkit.parallel.step import (
     unhidden,
 )
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
+from fomkit.parallel.transformer import UPDATE
+from fomkit.plan.coverage import with_wait
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, held_of_step
 from fomkit.plan.options import Options
-from fomkit.plan.step import Terms
+from fomkit.plan.step import Terms, with_waits
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 
@@ -95,6 +97,19 @@ class _Work(NamedTuple):
     precision: str
     excludes: tuple[str, ...]
     notes: Sequence[str]
+
+
+def _with_update(one: Estimate, share: float) -> tuple[Span, float]:
+    """Return a microbatch's time with a share of the update's device time [s], and its wait for the host.
+
+    Without an update, a step whose blocks wait by themselves has no host's time for it either.
+    """
+    step = one.step_time
+    left_out = step.passes["update"].value * (1 - share) if "update" in step.passes else 0.0
+    device_s = step.device_s.scaled(1 - left_out / step.device_s.value)
+    _, paced_s = with_waits(one.timed.rows.started.without(UPDATE, share), one.machine, device_s)
+    late_s = 0.0 if paced_s is None else max(0.0, paced_s.value - device_s.value)
+    return Terms(None, paced_s, step.input_s, step.extra_s).wall(device_s), late_s
 
 
 class ReplicaStep:
@@ -227,25 +242,22 @@ class ReplicaStep:
         one = self.estimate(micro)
         zero = Span.exact(0.0, level)
         passes = one.step_time.passes
-        update = passes.get("update", zero)
         forward = passes.get("forward", zero)
         again = forward if layout.recompute == "full" else zero
         stretch = one.step.value / one.step_time.device_s.value
         update_share = 1 / devices if layout.zero else 0.0 if layout.optimizer == "server" else 1.0
-        first_share = 1 - update.value * (1 - update_share) / one.step_time.device_s.value
-        # A smaller update shortens the device's time, not the host's or the input's.
-        device_s, time = one.step_time.device_s, one.step_time
-        beside = Terms(time.host_launch_s, time.input_s, time.extra_s)
-        micros = add_common(
-            [beside.wall(device_s.scaled(1 - update.value / device_s.value)), again.scaled(stretch)]
+        # The update runs once, with the first microbatch.
+        (first, first_late), (micros, late) = _with_update(one, update_share), _with_update(one, 0.0)
+        work = add_common(
+            [first, again.scaled(stretch), add_common([micros, again.scaled(stretch)]).scaled(count - 1)]
         )
-        first = beside.wall(device_s.scaled(first_share))  # the first microbatch, and the update, which runs once
-        work = add_common([first, again.scaled(stretch), micros.scaled(count - 1)])
+        late_s = first_late + late * (count - 1)
+        late_s += again.value * one.step_time.late_s / one.step_time.device_s.value * count
         traffic = replica_traffic(layout, self.network, group, *self._plan(micro))
         if layout.zero > 1:  # sharded gradients are scattered in each microbatch
             traffic = traffic.scaled(count)
         norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
-        compute, done = add_common([work, clip]), self._work(micro, count, update_share)
+        compute, done = add_common([work, clip]), self._work(micro, count, update_share, late_s)
         held = self.held(devices, samples)
         links = add_waits([of_traffic(traffic), norms])
         return ParallelStep(
@@ -260,11 +272,11 @@ class ReplicaStep:
             excludes=done.excludes, notes=done.notes, precision=done.precision,
         )  # fmt: skip
 
-    def _work(self, samples: int, microbatches: int, update_share: float) -> _Work:
+    def _work(self, samples: int, microbatches: int, update_share: float, late_s: float) -> _Work:
         key = (samples, microbatches, update_share)
         if key not in self._works:
             one = self.estimate(samples)
-            covered = self._coverage(one, microbatches, update_share)
+            covered = self._coverage(one, microbatches, update_share, late_s)
             self._works[key] = _Work(covered, one.precision, one.excludes, Notes(partial(self._notes, one)))
         return self._works[key]
 
@@ -283,12 +295,18 @@ class ReplicaStep:
         too_much = one.fit.fits is False and not self._holds_less
         return OneDevice(one.ops, one.formats, one.fitted, one.fit if too_much else UNKNOWN_FIT)
 
-    def _coverage(self, estimated: Estimate, microbatches: int, update_share: float) -> dict[str, float]:
-        """Return the shares of the work by time source: each pass as often as it runs, the update's share once."""
+    def _coverage(
+        self, estimated: Estimate, microbatches: int, update_share: float, late_s: float
+    ) -> dict[str, float]:
+        """Return the shares of the work by time source: each pass as often as it runs, the update's share once.
+
+        `late_s`: the waits for the host in it [s].
+        """
         timed = estimated.timed
         forward, update = (timed.step.passes == name for name in ("forward", "update"))
         runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
-        return timed.coverage(runs)
+        device_s = float(timed.rows.ops.seconds[0, :, 0] @ runs)
+        return with_wait(timed.coverage(runs), device_s, late_s, estimated.machine)
 
     def held(self, devices: int, samples: int) -> Held | None:
         """Return a device's memory by role, without what zero keeps on other devices; None where it is unknown."""

@@ -14,7 +14,8 @@ from fomkit.core.interval import Span, add_common, at_level, multiply_independen
 from fomkit.core.machine import Fact, Machine, Scope
 from fomkit.core.model import OF_SIZES, EpochsToTarget, ModelProfile, Unit
 from fomkit.core.units import DAY_S, STATED, format_quantity
-from fomkit.plan.step import StepTime, overheads
+from fomkit.plan.options import overheads
+from fomkit.plan.step import StepTime
 
 LEFT_OUT_NOTABLE = 0.01
 """Share of an epoch's left-out samples above which a note reports them."""
@@ -64,6 +65,12 @@ def eager_text(step: StepTime, machine: Machine) -> str:
         f"an eager PyTorch program usually needs {each} to start an op, {whole} a step ({low} to {high}), which "
         "is not in the step"
     )
+
+
+def eager_notes(step: StepTime, machine: Machine) -> list[str]:
+    """Return `eager_text` with what to do, if there is any."""
+    said = eager_text(step, machine)
+    return [f"{said}. State `host` of the machine, or replay the step from a graph"] * bool(said)
 
 
 @dataclass(frozen=True)

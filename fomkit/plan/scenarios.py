@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import Machine, Scope, nearest_parameter, peak_name
+from fomkit.core.machine import HOST, Machine, Scope, nearest_parameter, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.columns import alike
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -22,10 +22,10 @@ from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
-from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms
+from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms, with_host
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
-from fomkit.plan.step import DeviceTimes, Ops, StepTime, device_times, same_ops, terms_beside, with_host
+from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.donors import ROOFLINE
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
@@ -90,7 +90,8 @@ class _Shapes(NamedTuple):
     """The ops (n) of some shapes (u) on the machine as built, and how their times change with its rates.
 
     `seconds` (3, n, u): value, low and high of all executions [s], 0 where unpriced.
-    `sources` (n, u); `starts` (u,): launches of all ops; `measured` (u,): true where every op was timed.
+    `sources` (n, u); `ops`, `kernels` (g, u): what the host starts in each unit (`Started`); `measured` (u,): true
+      where every op was timed.
     `same` (n, u): index of the distinct op of a row.
     `launched` (n, u): share of launches in a time that lists them separately.
     `compute`, `memory` (n, u): flop and byte for each second of the floor, times the share of the time without
@@ -100,7 +101,8 @@ class _Shapes(NamedTuple):
 
     seconds: Array
     sources: NDArray[np.int8]
-    starts: Array
+    ops: Array
+    kernels: Array
     measured: NDArray[np.bool_]
     same: NDArray[np.intp]
     launched: Array
@@ -125,11 +127,14 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     known, rest = np.isfinite(compute) & np.isfinite(memory), 1 - launched
     compute, memory = (np.where(known, one * rest, 0.0) for one in (compute, memory))
     measured = ((timed.sources == SOURCES["measured"]) | (timed.executions == 0)).all(0)
-    seconds, starts = timed.times * timed.executions, np.nansum(timed.launches * timed.executions, 0)
+    seconds = timed.times * timed.executions
     seconds[np.isnan(seconds)] = 0.0
+    started = study.step.started(timed.launches, timed.executions, seconds[0])
     same = same_ops(*study.step.kinds_and_passes, timed.sources, timed.times[0])
     kept = np.where(known, 0.0, rest)
-    return _Shapes(seconds, timed.sources, starts, measured, same, launched, compute, memory, kept)
+    return _Shapes(
+        seconds, timed.sources, started.ops, started.kernels, measured, same, launched, compute, memory, kept
+    )
 
 
 def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
@@ -171,14 +176,14 @@ def ends_of(spans: Sequence[Span | None]) -> list[float]:
 
 
 def _figures_of(
-    study: Study, case: _Case, device_s: Span, forward_s: Span | None, starts: Array, batch: Array | None
+    study: Study, case: _Case, device_s: Span, forward_s: Span | None, started: Started, batch: Array | None
 ) -> Array:
-    """Roll the scenarios (s) of one model on one machine up to the figures of `RESULTS` (9, s)."""
+    """Roll the scenarios (s) of one model on one machine up to `RESULTS` and waits that are assumed (10, s)."""
     model, machine = case.model, case.machine
-    beside = terms_beside(cast(float, starts), machine, device_s)
+    beside = terms_beside(started, machine, device_s)
     passes = {} if forward_s is None else {FORWARD: forward_s}
     wall_s = beside.wall(device_s)
-    step = StepTime(passes, device_s, beside.host_s, beside.input_s, beside.extra_s, wall_s, "", ())
+    step = StepTime(passes, device_s, *beside, wall_s, "", ())
     last_batch = study.options.last_batch or model.data.last_batch
     samples = None if batch is None else cast(int, batch)
     run_s = roll_up_run(model, machine, step, samples, last_batch).run_s
@@ -186,7 +191,12 @@ def _figures_of(
     per_day = None
     if run_s is not None:
         per_day = runs_per_day(model, machine, run_s, study.scope, runs_at_once(model, machine, study.scope))
-    return np.stack([np.broadcast_to(end, starts.shape) for end in ends_of((wall_s, rate, per_day))])
+    # Only a measured time of the host lets a step that waits for it count as measured.
+    host = machine.host_op_s or machine.device.launch_s
+    unsure = beside.paced_s is not None and host is not None and host.basis != "measured"
+    late = beside.paced_s.value - device_s.value if unsure and beside.paced_s is not None else 0.0
+    many, ends = started.ops.shape[1:], ends_of((wall_s, rate, per_day))
+    return np.stack([np.broadcast_to(end, many) for end in (*ends, late)])
 
 
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
@@ -200,33 +210,40 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
 
 
 def _roll_up(
-    study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], launches_s: Array | None
+    study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], costs: Mapping[str, Array]
 ) -> pd.DataFrame:
+    """Roll up all scenarios; `costs`: launch cost and host's time for an op, where scenarios change them."""
     rows, level = study.step.rows, study.options.interval
     devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
     is_forward = study.step.passes == FORWARD
     if study.model.data.validation_samples is not None and is_forward.any():
         forwards = _device_times(study, here, is_forward).ends
-    found = np.empty((len(RESULTS), len(here.starts)))
+    found, late = np.empty((len(RESULTS), here.ops.shape[1])), np.empty(here.ops.shape[1])
+    device_s = study.step.unit_shares @ here.seconds[0]
+    # Host time is starts times their cost: with a cost of 1 s and scaled starts, one machine serves all.
+    has_launch = study.machine.device.launch_s is not None or "launch_s" in costs
+    ops, kernels = (
+        here.ops * costs.get(HOST, 1.0),
+        here.kernels * costs.get("launch_s" if has_launch else HOST, 1.0),
+    )
     for case in cases:
         at = case.scenarios
-        scaled = None if case.machine.host_op_s is not None else launches_s
-        if scaled is not None:
-            # Host time is launches times launch cost: with a cost of 1 s and scaled launches, one machine serves
-            # all.
-            case = case._replace(machine=change_machine(case.machine, {"launch_s": 1.0}))
+        case = case._replace(machine=change_machine(case.machine, dict.fromkeys(costs, 1.0)))
+        by_launch = case.machine.host_op_s is None and "launch_s" in costs
+        own = (here.ops * costs["launch_s"] if by_launch else ops)[:, at]
+        started = Started(study.step.units, own, kernels[:, at], device_s[:, at])
         forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
-        own = here.starts[at] if scaled is None else here.starts[at] * scaled[at]
         batch = None if batches is None else batches[at]
-        found[:, at] = _figures_of(
-            study, case, _span_of_variants(devices.ends[:, at], level), forward_s, own, batch
-        )
-    basis = pd.Categorical.from_codes((~here.measured).astype(np.int8), dtype=_BASIS)
+        device = _span_of_variants(devices.ends[:, at], level)
+        figures = _figures_of(study, case, device, forward_s, started, batch)
+        found[:, at], late[at] = figures[:-1], figures[-1]
+    modelled = ~here.measured | (late > 0)
+    basis = pd.Categorical.from_codes(modelled.astype(np.int8), dtype=_BASIS)
     return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "shared": devices.shared, "basis": basis})
 
 
 def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
-    if len(shape) == len(shapes.starts) and (shape == np.arange(len(shape))).all():
+    if len(shape) == shapes.ops.shape[1] and (shape == np.arange(len(shape))).all():
         return shapes
     return _Shapes._make(column.take(shape, -1) for column in shapes)
 
@@ -315,14 +332,15 @@ def _block(
     """Estimate scenarios of one block of shapes; `shape`: the index of each scenario's shape."""
     here = _by_scenario(shapes, shape)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
-    step_terms = terms(study.machine)
-    rates_of = {name: column for name, column in values.items() if name not in step_terms}
+    step_terms = terms(study.machine) - {HOST}
+    costs = {name: values[name] for name in ("launch_s", HOST) if name in values}
+    rates_of = {name: column for name, column in values.items() if name not in {*step_terms, HOST}}
     if rates_of:
         seconds = here.seconds * _relative_times(study, here, rates_of)
         here = here._replace(seconds=seconds, measured=np.zeros_like(here.measured))
     batches = sizes["batch"][shape] if "batch" in sizes else None
     cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in step_terms})
-    return _roll_up(study, here, batches, cases, rates_of.get("launch_s"))
+    return _roll_up(study, here, batches, cases, costs)
 
 
 class _Case(NamedTuple):

@@ -25,7 +25,7 @@ from fomkit.ops.resize import Cells, Expressions, cells_of, evaluate_many, expre
 from fomkit.ops.tables import SOURCES, TRAFFIC
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
-from fomkit.plan.step import StepRows, ops_in
+from fomkit.plan.step import Started, StepRows, ops_in, shares_of_units
 from fomkit.prediction.cascade import CALL, PART, prepared, price, with_answers
 from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
@@ -133,6 +133,7 @@ class StepOps:
     `counts`: executions of each op; `sized_counts`: row, expression and multiplicity of the counts that are
       expressions, which are not in `counts`.
     `first` (t,): the index of the op of each row of the model's restated table.
+    `units`, `unit_shares` (g, n): what waits for its host alone (`Started`), with its share of each op's runs.
     `replaced`: ops that run on another engine than requested; `notes`: the same for pieces.
     """
 
@@ -140,8 +141,16 @@ class StepOps:
     counts: Array
     sized_counts: tuple[tuple[int, str, int], ...]
     first: NDArray[np.intp]
+    units: tuple[str, ...]
+    unit_shares: Array
     replaced: Mapping[int, Replaced]
     notes: Mapping[int, str]
+
+    def started(self, launches: Array, executions: Array, seconds: Array) -> Started:
+        """Add up by unit what the host starts; columns (n, u): of each op, ``seconds`` of all its executions."""
+        known = np.nan_to_num(launches)
+        columns = (np.minimum(known, 1.0) * executions, np.maximum(known - 1.0, 0.0) * executions, seconds)
+        return Started(self.units, *(self.unit_shares @ column for column in columns))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -220,7 +229,7 @@ def step_ops(
     if formats.casts_weights:
         ops = add_casts(ops, resize_ops(ops, sizes, model.name), formats)
     keep, same = _same_rows(ops, formats)
-    times = np.bincount(same)
+    times, ops_given = np.bincount(same), ops
     ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
     wanted, factor = _restated(ops, model, formats, sizes)
     restated, notes = settle_engines(wanted, prepared(machine))
@@ -251,6 +260,8 @@ def step_ops(
     pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, new_of))
     settled, notes_of = settle_engines(pieces.rows, prepared(machine)) if len(pieces.rows) else (pieces.rows, {})
     whole = known.then(pieces._replace(rows=settled))
+    rows, of_row = (ops_given, new[same]) if len(same) > len(keep) else (restated, new)
+    units, unit_shares = shares_of_units(rows, of_row[: len(rows)], len(first), model)
     return StepOps(
         ops=SizedOps(
             Columns(whole.rows),
@@ -261,7 +272,9 @@ def step_ops(
         ),
         counts=np.bincount(new, counts, len(first)).astype(np.float64),
         sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
-        first=new[same] if len(same) > len(keep) else new,
+        first=of_row,
+        units=units,
+        unit_shares=unit_shares,
         replaced=replaced,
         notes={len(first) + place: note for place, note in notes_of.items()},
     )
@@ -431,6 +444,7 @@ class TimedStep:
         sources = np.where(sources == SOURCES["transferred"], built, sources)[:, None]
         seconds = np.where(np.isnan(times), 0.0, times * executions[:, None])
         ops = ops_in(*self.step.kinds_and_passes, sources, times, seconds)
-        starts = self.priced.rows.number("launches") * executions
+        launches, runs = self.priced.rows.number("launches")[:, None], executions[:, None]
+        started = self.step.started(launches, runs, seconds[0])
         formats = tuple(sorted(set(self._dtypes())))
-        return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), starts, formats)
+        return StepRows(ops, self.step.kinds_and_passes[1], self._words(self.answers.bound), started, formats)

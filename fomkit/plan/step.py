@@ -1,7 +1,7 @@
 """The time of one training step: the longest of device, host and input time, which overlap, plus the overheads.
 
-`roll_up_step` adds up one step and `device_times` the ops of many variants at once. `steps_if_timed` returns the
-interval that a step would have if some of its ops were timed exactly.
+`roll_up_step` adds up one step and `device_times` the ops of many variants at once. `Started` says what waits for
+the host by itself: each block of a transformer whose ops a rule made, or the step as a whole.
 """
 
 from __future__ import annotations
@@ -15,61 +15,29 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_common, longest_of
-from fomkit.core.machine import Fact, Machine, Overhead
-from fomkit.core.measurement import chip_words
-from fomkit.core.model import OF_SIZES, ModelProfile
-from fomkit.core.units import format_quantity, sums_by_key
+from fomkit.core.machine import Machine
+from fomkit.core.model import ModelProfile
+from fomkit.core.units import sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES
-from fomkit.plan.coverage import OF_TABLE, TABLES, Uses, use_widths, uses_of
-from fomkit.prediction.rates import power_shortfall
+from fomkit.parallel.transformer import ATTENTION, UPDATE
+from fomkit.plan.coverage import (
+    IN_COMMON,
+    OF_TABLE,
+    ON_ONE_CHIP,
+    TABLES,
+    Uses,
+    chip_of,
+    common_on_chip,
+    use_widths,
+    uses_of,
+)
+from fomkit.plan.options import overheads, waits_by_block
 
 Array = NDArray[np.float64]
 
 INPUT = "input"
 """Name of the overhead per step that is the input pipeline, which runs beside the device."""
-
-HOST_OP_S = Fact(
-    51e-6, 44e-6, 67e-6, "assumed",
-    "layers of Megatron-DeepSpeed that wait for the host of an A100 (vTrain)",
-)  # fmt: skip
-"""Default host time to start one op of a training step, eagerly, where a machine states none (docs/parallel.md).
-
-It is longer than a kernel's launch: it includes Python, autograd and the framework's checks of the op [s]."""
-
-
-def with_host(machine: Machine, model: ModelProfile) -> Machine:
-    """Return the machine with a default `host_op_s`, if it has none, for a training whose ops a rule made.
-
-    The ops of a traced network are finer than these, and those of a compiled one need no Python; they start at
-    the launch cost.
-    """
-    made = model.traced_with
-    others = made.get("device") != OF_SIZES or made.get("mode") == "infer" or made.get("fusion") == "compiled"
-    if others or machine.host_op_s is not None:
-        return machine
-    return replace(machine, host_op_s=HOST_OP_S)
-
-
-def host_waited(host: Fact) -> str:
-    """Say that a step's device waits for its host, and how long that needs to start an op."""
-    each = format_quantity(host.value, "time_s")
-    return f"the device waits for its host, which needs {each} per op ({host.source})"
-
-
-def overhead_span(overhead: Overhead, of: Span) -> Span:
-    """Return the time [s] of one overhead on top of ``of``."""
-    if overhead.time_s is not None:
-        return overhead.time_s.span(of.level)
-    if overhead.share is None:
-        raise FomkitError(f"overhead {overhead.name}", "states neither a time nor a share. Give one of them.")
-    return of.scaled(overhead.share.value)
-
-
-def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
-    """Return the machine's overheads per run, epoch or step, by name."""
-    return {overhead.name: overhead_span(overhead, of) for overhead in machine.overheads if overhead.per == per}
 
 
 COMMON = 0.5
@@ -160,14 +128,14 @@ def ops_of(timed: pd.DataFrame) -> Ops:
 class StepRows(NamedTuple):
     """The ops of one variant, and the other columns from which a step is added up, one entry per op.
 
-    `passes`: of `PASSES`; `bounds`: what bounds each op; `starts`: launches of all executions; `formats`: the
-      number formats of the ops.
+    `passes`: of `PASSES`; `bounds`: what bounds each op; `started`: what the host starts; `formats`: the number
+      formats of the ops.
     """
 
     ops: Ops
     passes: tuple[str, ...]
     bounds: Sequence[str]
-    starts: Array
+    started: Started
     formats: tuple[str, ...]
 
     @property
@@ -177,16 +145,95 @@ class StepRows(NamedTuple):
         return max(sorted(totals), key=lambda bound: totals[bound], default="unknown")
 
 
-def starts_of(ops: pd.DataFrame) -> float:
-    """Count the launches of all executions of ops; ops with unknown launches are left out."""
-    return float(np.nansum(ops["launches"].to_numpy(np.float64) * ops["count"].to_numpy(np.float64)))
+class Started(NamedTuple):
+    """What the host starts in each of g units of a step, in each of s variants.
+
+    A unit waits for its host by itself. `units`: their names.
+    `ops` (g, s): executions of ops that start a kernel; `kernels` (g, s): their further kernels, which need no
+      work of the framework.
+    `device_s` (g, s): what the device needs for the unit [s].
+    """
+
+    units: tuple[str, ...]
+    ops: Array
+    kernels: Array
+    device_s: Array
+
+    def host_s(self, machine: Machine, level: float) -> Array | None:
+        """Return value, low and high of the host's time for each unit (3, g, s) [s]; None where it is unknown."""
+        launch = machine.device.launch_s
+        first = machine.host_op_s or launch
+        if first is None:
+            return None
+        one, more = (np.array(fact.span(level).ends)[:, None, None] for fact in (first, launch or first))
+        return np.asarray(one * self.ops + more * self.kernels, np.float64)
+
+    def paced_s(self, host_s: Array, device_s: Span) -> Array:
+        """Return value, low and high (3, s) of the device's time with its waits for the host [s].
+
+        Each unit takes the longer of its ops, whose sum is ``device_s``, and of the host's time for it. The low
+        end is that of a host which starts the next unit while the device still has work, up to the update.
+        """
+        whole = np.maximum(self.device_s.sum(0), np.finfo(np.float64).tiny)  # unpriced ops may have no time at all
+        value, low, high = (self.device_s * (end / whole) for end in device_s.ends)
+        last = np.array([name == UPDATE for name in self.units])
+        ahead = [np.maximum(host_s[1, own].sum(0), low[own].sum(0)) for own in (~last, last)]
+        paced = (np.maximum(host_s[0], value).sum(0), ahead[0] + ahead[1], np.maximum(host_s[2], high).sum(0))
+        return np.array(paced)
+
+    def without(self, unit: str, share: float) -> Started:
+        """Return it with a share of a unit's device time; with none, its host's time is left out, too."""
+        own = np.array([share if name == unit else 1.0 for name in self.units])[:, None]
+        runs = own > 0
+        return Started(self.units, self.ops * runs, self.kernels * runs, self.device_s * own)
 
 
-def step_rows(timed: pd.DataFrame) -> StepRows:
-    """Read the rows of a TIMED table."""
-    starts = timed["launches"].to_numpy(np.float64) * timed["count"].to_numpy(np.float64)
+WHOLE = ""
+"""The unit of a step that waits for its host as a whole."""
+
+
+def units_of(modules: Sequence[str], model: ModelProfile | None) -> list[str]:
+    """Return the unit of each op, by its module: a block of each kind, the words, the head, the update."""
+    if model is None or not waits_by_block(model):
+        return [WHOLE] * len(modules)
+    return [str(module).removesuffix(ATTENTION) for module in modules]
+
+
+def shares_of_units(
+    rows: pd.DataFrame, of_row: NDArray[np.intp], many: int, model: ModelProfile
+) -> tuple[tuple[str, ...], Array]:
+    """Return the units of a step, and the share of each of ``many`` ops' executions in each unit."""
+    if not waits_by_block(model) or "module" not in rows.columns:
+        return (WHOLE,), np.ones((1, many))
+    number, names = pd.factorize(np.array(units_of(rows["module"].tolist(), model), object))
+    runs = np.zeros((len(names), many))
+    np.add.at(runs, (number, of_row), rows["count"].to_numpy(np.float64))  # counts of these ops are numbers
+    total = runs.sum(0)
+    return tuple(names), np.divide(runs, total, out=np.zeros_like(runs), where=total > 0)
+
+
+def started_by(units: Sequence[str], launches: Array, runs: Array, seconds: Array) -> Started:
+    """Add up by unit what the host starts: ``launches`` of each op (n,), how often it runs, and its time [s]."""
+    which, names = pd.factorize(np.array(units or [WHOLE], object))
+    which, known = which[: len(units)], np.nan_to_num(launches)
+    columns = (np.minimum(known, 1.0) * runs, np.maximum(known - 1.0, 0.0) * runs, np.nan_to_num(seconds))
+    sums = np.array([np.bincount(which, column, len(names))[:, None] for column in columns])
+    return Started(tuple(names), *sums)
+
+
+def started_of(timed: pd.DataFrame, model: ModelProfile | None = None) -> Started:
+    """Return what the host starts in the ops of a TIMED table of a model; without one, as a single unit."""
+    launches, count, time_s = (timed[name].to_numpy(np.float64) for name in ("launches", "count", "time_s"))
+    known = model is not None and "module" in timed.columns
+    units = units_of(timed["module"].tolist() if known else [WHOLE] * len(timed), model)
+    return started_by(units, launches, count, time_s * count)
+
+
+def step_rows(timed: pd.DataFrame, model: ModelProfile | None = None) -> StepRows:
+    """Read the rows of a TIMED table of a model."""
     formats = tuple(sorted(set(timed["dtype"])))
-    return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), starts, formats)
+    started = started_of(timed, model)
+    return StepRows(ops_of(timed), tuple(timed["pass_name"]), timed["bound"].tolist(), started, formats)
 
 
 @lru_cache(maxsize=32)
@@ -269,9 +316,10 @@ class StepTime:
     `passes`: device time [s] of forward, backward and update.
     `device_s`: their sum: the device runs one op after the other.
     `host_launch_s`: time of the host to start all kernels; None where the machine does not state it.
+    `paced_s`: the longer of device and host, unit by unit (`Started`); None where the host's time is unknown.
     `input_s`: time of the input pipeline for one step; None where the machine does not state it.
     `extra_s`: the machine's other overheads per step.
-    `wall_s`: the longest of device, host and input, plus the overheads.
+    `wall_s`: the longest of device, device with its host, and input, plus the overheads.
     `bound`: compute, memory, launch or input: what the step waits for.
     `excludes`: terms left out because they are not stated; the wall time is then a lower bound.
     """
@@ -279,11 +327,22 @@ class StepTime:
     passes: Mapping[str, Span]
     device_s: Span
     host_launch_s: Span | None
+    paced_s: Span | None
     input_s: Span | None
     extra_s: Span
     wall_s: Span
     bound: str
     excludes: tuple[str, ...]
+
+    @property
+    def late_s(self) -> float:
+        """Time that the device waits for its host [s]."""
+        return 0.0 if self.paced_s is None else max(0.0, self.paced_s.value - self.device_s.value)
+
+    @property
+    def host_term_s(self) -> Span | None:
+        """The time that the host sets: with the device's, where only some units wait; else the host's own."""
+        return self.paced_s if self.late_s > 0 else self.host_launch_s
 
 
 def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
@@ -300,59 +359,46 @@ def _spans(found: DeviceTimes, level: float) -> list[Span]:
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
 
-ON_ONE_CHIP: Mapping[str, tuple[str, ...]] = {
-    "facts": ("roofline",), "similar timings": ("interpolated", "extrapolated", "transferred"),
-}  # fmt: skip
-"""Time sources whose errors boards of a chip have in common, by name. Facts and timings have none in common."""
-_IN_COMMON = np.array([[source in names for source in SOURCES] for names in ON_ONE_CHIP.values()])
-
-
-def chip_of(machine: Machine) -> str:
-    """Return the chip whose boards err alike, "" if unknown; a board short of power is unlike one that is not."""
-    chip = chip_words(machine.device.architecture)
-    return f"{' '.join(chip)}{' short of power' * bool(power_shortfall(machine))}" if len(chip) > 2 else ""
-
-
-def _common_on_chip(
-    ends: Array, width_s: float, chip: str, work: str, rows: StepRows
-) -> tuple[tuple[str, float], ...]:
-    """Return the shares of a device's error that boards of its chip have in common (`Span.common`), by name.
-
-    Only steps of the same work in equal number formats have any: errors were compared op by op, and those of a
-    product in two formats have little in common. What use in a step adds counts as the board's own, because no two
-    boards of one chip showed it.
-
-    `ends` (3, names): the time of the ops of each name, without use in a step; `width_s`: of the interval of the
-    device time [s].
-    """
-    names = (f"{name} of {chip}, {work}, {' '.join(rows.formats)}" for name in ON_ONE_CHIP)
-    return tuple(zip(names, (((ends[2] - ends[1]) / width_s) ** 2).tolist(), strict=True))
-
-
-def _host_launch(starts: float, machine: Machine, level: float) -> Span | None:
-    launch = machine.host_op_s or machine.device.launch_s
-    return None if launch is None else launch.span(level).scaled(starts)
-
-
 class Terms(NamedTuple):
-    """The terms of a step beside the device's time; None where the machine does not state a term."""
+    """The terms of a step beside the device's time (`StepTime`); None where the machine does not state a term."""
 
     host_s: Span | None
+    paced_s: Span | None
     input_s: Span | None
     extra_s: Span
 
     def wall(self, device_s: Span) -> Span:
-        """Return the longest of device, host and input, plus the overheads."""
-        known = [span for span in (device_s, self.host_s, self.input_s) if span is not None]
+        """Return the longest of device, device with its host, and input, plus the overheads."""
+        known = [span for span in (device_s, self.paced_s, self.input_s) if span is not None]
         return add_common([longest_of(known), self.extra_s])
 
 
-def terms_beside(starts: float, machine: Machine, device_s: Span) -> Terms:
-    """Return the terms beside the device time of a step of ``starts`` launches; overheads may be shares of it."""
+def with_waits(started: Started, machine: Machine, device_s: Span) -> tuple[Span | None, Span | None]:
+    """Return the host's time to start all ops, and the device's time with its waits for it [s]."""
+    level, many = device_s.level, not isinstance(device_s.value, float)
+
+    def span(ends: Array) -> Span:
+        value, low, high = ends if many else ends[:, 0].tolist()
+        return Span(value, low, high, level)
+
+    if (host_s := started.host_s(machine, level)) is None:
+        return None, None
+    host = span(host_s.sum(1))
+    return host, (
+        longest_of([device_s, host]) if len(started.units) == 1 else span(started.paced_s(host_s, device_s))
+    )
+
+
+def terms_of(machine: Machine, device_s: Span) -> tuple[Span | None, Span]:
+    """Return the input pipeline's time, and the other overheads of a step, which may be shares of the device's."""
     stated = overheads(machine, "step", device_s)
     input_s = stated.pop(INPUT, None)
-    extra_s = add_common([Span.exact(0.0, device_s.level), *stated.values()])
-    return Terms(_host_launch(starts, machine, device_s.level), input_s, extra_s)
+    return input_s, add_common([Span.exact(0.0, device_s.level), *stated.values()])
+
+
+def terms_beside(started: Started, machine: Machine, device_s: Span) -> Terms:
+    """Return the terms beside the device time of a step."""
+    return Terms(*with_waits(started, machine, device_s), *terms_of(machine, device_s))
 
 
 def roll_up_step(
@@ -370,14 +416,16 @@ def roll_up_step(
     uses = uses_of(machine) if uses is None else uses
     chip = chip_of(machine) if work else ""
     if chip:
-        which = np.concatenate([which, _IN_COMMON[:, rows.ops.sources[:, 0]]])
+        which = np.concatenate([which, IN_COMMON[:, rows.ops.sources[:, 0]]])
     bare = len(ON_ONE_CHIP) if chip else 0
     found = device_times(rows.ops._replace(seconds=rows.ops.seconds * which.T), uses, level, bare)
     device_s, *of_passes = _spans(found, level)[: 1 + len(names)]
     if chip and (width_s := device_s.high - device_s.low):
-        device_s = replace(device_s, common=_common_on_chip(found.ends[:, -bare:], width_s, chip, work, rows))
+        device_s = replace(
+            device_s, common=common_on_chip(found.ends[:, -bare:], width_s, chip, work, rows.formats)
+        )
     whole = partial(replace, shared=device_s.shared, common=device_s.common)
-    terms = terms_beside(float(np.nansum(rows.starts)), machine, device_s)
+    terms = terms_beside(rows.started, machine, device_s)
     host, input_s = terms.host_s, terms.input_s
     together = [(rows.bound, device_s), ("launch", host), ("input", input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
@@ -386,37 +434,10 @@ def roll_up_step(
         passes={name: whole(span) for name, span in zip(names, of_passes, strict=True)},
         device_s=device_s,
         host_launch_s=host,
+        paced_s=terms.paced_s,
         input_s=input_s,
         extra_s=terms.extra_s,
         wall_s=terms.wall(device_s),
         bound=max(known, key=lambda term: term[1].value)[0],
         excludes=tuple(excluded),
     )
-
-
-AT_ONCE = 64
-"""Number of groups of ops that `steps_if_timed` evaluates at once, each in a variant of the step."""
-
-
-def steps_if_timed(timed: pd.DataFrame, groups: pd.Series[int], machine: Machine, level: float) -> dict[int, Span]:
-    """Return the step's wall time, group by group, as if the ops of that group took exactly their predicted time.
-
-    The ops of the group then have no error, neither of their own nor that of their family (one kind and time
-    source); the rest adds up as in `device_times`. The error of their use in the step remains. A timing would also
-    inform about similar ops, and may differ from the prediction; both are unknown beforehand and left out.
-
-    `timed`: a TIMED table; `groups`: a number for each row; rows of one number share a measurement; `machine`: for
-    the terms beside the device; `level`: of the intervals in ``timed``. Returns the step's wall time [s] by group.
-    """
-    known = timed["time_s"].notna().to_numpy()
-    rows, numbers = timed[known], groups[known].to_numpy()
-    ops, uses, distinct, starts = ops_of(rows), uses_of(machine), np.unique(numbers), starts_of(timed)
-    steps = {}
-    for first in range(0, len(distinct), AT_ONCE):
-        some = distinct[first : first + AT_ONCE]
-        seconds = np.where(numbers[:, None] == some, ops.seconds[:1], ops.seconds)
-        found = device_times(ops._replace(seconds=seconds), uses, level).ends.T.tolist()
-        for number, (value, low, high) in zip(some.tolist(), found, strict=True):
-            device_s = Span(value, low, high, level)
-            steps[number] = terms_beside(starts, machine, device_s).wall(device_s)
-    return steps

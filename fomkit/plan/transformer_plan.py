@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, Span, add_common, at_level
+from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level, longest_of
 from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.transformer import Transformer
@@ -24,7 +24,8 @@ from fomkit.parallel import traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
 from fomkit.parallel.traffic import Sent
 from fomkit.plan.coverage import Uses, check_covered, uses_of
-from fomkit.plan.step import HOST_OP_S, Ops, device_times, ops_of
+from fomkit.plan.options import HOST_OP_S
+from fomkit.plan.step import Ops, device_times, ops_of, started_by, with_waits
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exchange import Exchange, Network
 from fomkit.prediction.links import Collective
@@ -40,6 +41,8 @@ ATTENTION_SPREAD = (0.92, 1.10)
 over projected step times, with one model size left out at a time (docs/parallel.md)."""
 SLOTS = "SLOTS"
 """Stands for an expert's slots for the tokens of a sample in a cell, until it is their expression."""
+FIRST = f"{transformer.BLOCK}_first"
+"""Module of blocks without experts before others."""
 WORDS, HEAD = "words", "head"
 """The work outside all blocks: the first stage has the words, the last one the head."""
 
@@ -54,13 +57,13 @@ class Pass(NamedTuple):
 class Stage(NamedTuple):
     """One stage's work on one microbatch.
 
-    `work_s`: time of its device, including waits for its host [s]; `late_s`: the waits alone.
+    `work_s`: time of its device, including waits for its host [s]; `late_s`: the waits alone, of the value.
     `waits`: for its tensor group and for experts.
-    `by_source`: the device's time by time source [s].
+    `by_source`: the same time by time source [s].
     """
 
     work_s: Span
-    late_s: Span
+    late_s: float
     waits: Waits
     by_source: Mapping[str, float]
 
@@ -108,6 +111,11 @@ class Work:
     def one_s(self) -> Mapping[str, float]:
         """Time of one execution of each op [s]."""
         return dict(zip(self.table["op"].tolist(), self.table["time_s"].tolist(), strict=True))
+
+    @cached_property
+    def launches(self) -> Array:
+        """Kernels that the host starts for one execution of each op."""
+        return self.table["launches"].to_numpy(np.float64)
 
     @cached_property
     def forward(self) -> NDArray[np.bool_]:
@@ -192,7 +200,7 @@ class TransformerPlan:
     low: str = ""
     _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
-    _updates: dict[tuple[float, float, float, bool], Timed] = field(default_factory=dict, repr=False)
+    _updates: dict[tuple[float, float, float, bool, str], Timed] = field(default_factory=dict, repr=False)
 
     @cached_property
     def machine(self) -> Machine:
@@ -248,20 +256,32 @@ class TransformerPlan:
         value, low, high = device_times(_joined(parts), self._uses, self.network.level).ends[:, 0].tolist()
         return Span(value, low, high, self.network.level)
 
-    def _host_wait(self, work: Work, runs: Array, launch: str) -> Span:
-        """Return how long some ops wait for their host beyond the device's own work, at each end [s].
+    def _timed_parts(self, parts: Mapping[str, tuple[Work, Array]], launch: str) -> tuple[Timed, float]:
+        """Return the time of some ops with the waits for their host [s], and the waits alone.
 
-        A collective after an op is as late as the op, so that this wait hides no communication.
+        Each part waits by itself (`Started`). A collective after an op is as late as the op, so that no wait hides
+        communication.
         """
-        level = self.network.level
+        own_s = self._span([*parts.values()])
+        spent = sums_by_key(one for work, runs in parts.values() for one in work.by_source(runs).items())
         if launch == "graphs":
-            return Span.exact(0.0, level)
-        host = self.host_op_s.span(level).scaled(float(runs.sum()))
-        if host.high <= float((work.ops.seconds[1, :, 0] * runs).sum()):  # below the device's low
-            return Span.exact(0.0, level)
-        ends = zip(host.ends, self._span([(work, runs)]).ends, strict=True)
-        value, low, high = (max(0.0, end - own) for end, own in ends)
-        return Span(value, low, high, level)
+            return (own_s, spent), 0.0
+        units = [name for name, (work, _) in parts.items() for _ in range(len(work.table))]
+        launches, runs, seconds = (
+            np.concatenate(columns)
+            for columns in zip(
+                *((work.launches, many, work.ops.seconds[0, :, 0] * many) for work, many in parts.values()),
+                strict=True,
+            )
+        )
+        started = started_by(units, launches, runs, seconds)
+        _, paced_s = with_waits(started, replace(self.machine, host_op_s=self.host_op_s), own_s)
+        work_s = own_s if paced_s is None else longest_of([own_s, paced_s])
+        late_s = work_s.value - own_s.value
+        if late_s > 0:
+            source = "measured" if self.host_op_s.basis == "measured" else "assumed"
+            spent[source] = spent.get(source, 0.0) + late_s
+        return (work_s, spent), late_s
 
     def stage(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> Stage:
         """Time the blocks of a stage, with the words, the head or both."""
@@ -272,27 +292,26 @@ class TransformerPlan:
     def _time_stage(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> Stage:
         pieces, level = self.pieces(layout, samples), self.network.level
         times = self.collectives(layout, samples)
-        parts: list[tuple[Work, Array]] = []
+        parts: dict[str, tuple[Work, Array]] = {}
         waits: list[Waits] = []
-        for many, (_, of), block in zip(blocks, self.shape.kinds, pieces.blocks, strict=True):
+        for place, (many, (_, of), block) in enumerate(zip(blocks, self.shape.kinds, pieces.blocks, strict=True)):
             if not many:
                 continue
             runs, sent = block.runs(layout.recompute), self.block_sent(layout, of)
             # Another microbatch's block of this kind runs meanwhile: each exchange has an equal part of it.
             away = [one.collective for one in sent].count("all_to_all")
             beside = {traffic.BESIDE: float(block.ops.seconds[0, :, 0] @ runs) / max(away, 1)}
-            parts.append((block, runs * many))
+            parts[f"block {place}"] = block, runs * many
             waits.append(waits_for(sent, times, {**block.one_s, **beside}, level).scaled(many))
             if layout.context > 1:
                 waits.append(self._context_waits(layout, samples, block).scaled(many))
         sent_at = {WORDS: traffic.embedding_sent, HEAD: traffic.head_sent}
         for name in ends:
             work = pieces.end(name)
-            parts.append((work, work.runs("none")))
+            parts[name] = work, work.runs("none")
             waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
-        late = add_common([self._host_wait(work, own, layout.launch) for work, own in parts])
-        by_source = sums_by_key(spent for work, own in parts for spent in work.by_source(own).items())
-        return Stage(add_common([self._span(parts), late]), late, add_waits(waits), by_source)
+        (work_s, by_source), late_s = self._timed_parts(parts, layout.launch)
+        return Stage(work_s, late_s, add_waits(waits), by_source)
 
     def _context_waits(self, layout: Layout, samples: float, block: Work) -> Waits:
         """Return a block's waits for keys and values of its context group, and backward for their gradients.
@@ -314,7 +333,9 @@ class TransformerPlan:
                for many, one in zip(blocks, pieces.blocks, strict=True) if many]  # fmt: skip
         return pd.concat([*own, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
-    def update(self, parameters: float, tensors: float, *, of_blocks: float, clip: bool) -> Timed:
+    def update(
+        self, parameters: float, tensors: float, *, of_blocks: float, clip: bool, launch: str = "eager"
+    ) -> Timed:
         """Return the time of the update of `parameters` parameters [s], in total and by time source.
 
         `of_blocks`: parameters of blocks, whose linear layers alone are in a low format.
@@ -323,10 +344,9 @@ class TransformerPlan:
         def timed() -> Timed:
             rows = transformer.update_rows(parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
             work = Work(self._timed(rows))
-            runs = work.runs("none")
-            return self._span([(work, runs)]), work.by_source(runs)
+            return self._timed_parts({"update": (work, work.runs("none"))}, launch)[0]
 
-        return _cached(self._updates, (parameters, tensors, of_blocks, clip), timed)
+        return _cached(self._updates, (parameters, tensors, of_blocks, clip, launch), timed)
 
     def block_sent(self, layout: Layout, shape: Transformer) -> list[Sent]:
         """List the collectives of a device in one block of a microbatch, a block of the kind of ``shape``."""
@@ -363,9 +383,11 @@ class TransformerPlan:
 
 
 def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> pd.DataFrame:
-    """Return the ops of one training step on one device, with their counts."""
+    """Return the ops of one training step on one device, with their counts; kinds of blocks differ in module."""
     split = transformer.Split(samples, 1, False, dtype)
     blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
+    for _, rows in blocks[:-1]:
+        rows[:] = [{**row, "module": row["module"].replace(transformer.BLOCK, FIRST)} for row in rows]
     ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
     tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
     update = transformer.update_rows(parameters, tensors, clip=False, dtype=dtype)

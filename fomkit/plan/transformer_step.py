@@ -24,8 +24,9 @@ from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import Held, part_held
+from fomkit.plan.options import host_waited
 from fomkit.plan.replica_step import OneDevice
-from fomkit.plan.step import host_waited, terms_beside
+from fomkit.plan.step import terms_of
 from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
@@ -80,7 +81,7 @@ class TransformerStep:
         """Return the step on a machine that differs in links or host only; the work of one device is shared."""
         found = copy(self)
         found.network = replace(self.network, machine=machine)
-        found.plan = replace(self.plan, network=found.network, _stages={})
+        found.plan = replace(self.plan, network=found.network, _stages={}, _updates={})
         return found
 
     def _stages(self, samples: float) -> list[tuple[Stage, int]]:
@@ -140,7 +141,7 @@ class TransformerStep:
         numel = of_blocks + (held.words + held.table) / of_rest
         each = [tensors_of(of, layout.expert) for _, of in self.shape.kinds]
         tensors = float(sum(map(mul, each, blocks))) + 4
-        return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip)
+        return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip, launch=layout.launch)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
         """Return the group of devices with the same parameters outside experts, and that with the same experts."""
@@ -253,10 +254,10 @@ class TransformerStep:
         inside = add_independent([work, inner.exposed])
         bubble = inside.scaled(stretch - 1)
         compute = add_common([work, update])
-        beside = terms_beside(0.0, self.machine, compute)
+        input_s, extra_s = terms_of(self.machine, compute)
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
-        wall = add_common([wall if beside.input_s is None else longest_of([wall, beside.input_s]), beside.extra_s])
-        covered = _shares(busiest, count, update_sources, self.plan.host_op_s.basis)
+        wall = add_common([wall if input_s is None else longest_of([wall, input_s]), extra_s])
+        covered = _shares(busiest, count, update_sources)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
@@ -265,7 +266,7 @@ class TransformerStep:
             sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
             memory_byte=sum(part_held(self.shape, layout, micro, count, sharing).values()),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
-            excludes=EXCLUDES if beside.input_s is None else (),
+            excludes=EXCLUDES if input_s is None else (),
             precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(busiest)),
         )  # fmt: skip
 
@@ -279,7 +280,7 @@ class TransformerStep:
         return OneDevice(ops, formats, self.plan.machine)
 
     def _host_notes(self, stage: Stage) -> list[str]:
-        return [host_waited(self.plan.host_op_s)] * bool(stage.late_s.value > NOTABLE * stage.work_s.value)
+        return [host_waited(self.plan.host_op_s)] * bool(stage.late_s > NOTABLE * stage.work_s.value)
 
     def _sent(self, samples: float, count: int) -> dict[str, float]:
         """Return the bytes that a device sends to its tensor and context groups, and to experts.
@@ -312,10 +313,9 @@ class TransformerStep:
         )
 
 
-def _shares(stage: Stage, microbatches: int, update: Mapping[str, float], host: str) -> dict[str, float]:
-    """Return the shares of a device's work by time source; host waits count by the basis of the host's time."""
+def _shares(stage: Stage, microbatches: int, update: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares of a device's work, waits for its host included, by time source."""
     work = stage.by_source
     spent = {name: work.get(name, 0.0) * microbatches + update.get(name, 0.0) for name in TIME_SOURCES}
-    spent["measured" if host == "measured" else "assumed"] += stage.late_s.value * microbatches
     total = sum(spent.values())
     return {**{name: seconds / total for name, seconds in spent.items()}, UNPRICED: 0.0}

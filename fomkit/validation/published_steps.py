@@ -33,9 +33,9 @@ from fomkit.ops.tables import column_names
 from fomkit.plan.content import Ends
 from fomkit.plan.memory import activation_byte
 from fomkit.plan.op_tables import predict_ops
-from fomkit.plan.options import Options
+from fomkit.plan.options import HOST_OP_S, Options
 from fomkit.plan.scaling import stepper_of, with_user_links
-from fomkit.plan.step import HOST_OP_S, roll_up_step
+from fomkit.plan.step import roll_up_step
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.evidence import with_fits

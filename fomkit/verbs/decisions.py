@@ -211,8 +211,8 @@ def scenarios(
     ----------
     points : DataFrame or mapping of columns
         Columns are the parameters of `sweep` in SI units: sizes such as ``batch``, ``byte_per_s``, ``launch_s``,
-        ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``epochs``, ``overhead/PER/NAME``. A parameter without a column
-        keeps its value.
+        ``host_op_s``, ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``epochs``, ``overhead/PER/NAME``. A parameter
+        without a column keeps its value.
     model, machine, batch, sizes, precision, interval, scope, allow_uncovered
         As of `fomkit.estimate`.
 

@@ -22,7 +22,7 @@ from fomkit.plan.estimate import Estimate, estimate, with_step
 from fomkit.plan.memory import Held, Use
 from fomkit.plan.memory_of import can_follow, held_by_sizes, in_formats, step_memory
 from fomkit.plan.options import Options
-from fomkit.plan.step import device_time, starts_of, terms_beside
+from fomkit.plan.step import Started, device_time, started_of, terms_beside
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.exact import settled_ops
 from fomkit.prediction.rates import bounds
@@ -211,12 +211,12 @@ def changed_rows(before: pd.DataFrame, after: pd.DataFrame) -> tuple[NDArray[np.
     return found
 
 
-def _wall(device_s: float, starts: float, machine: Machine, launch: float, load: float) -> float:
+def _wall(device_s: float, started: Started, machine: Machine, launch: float, load: float) -> float:
     """Return the time of a step [s] with the launch cost and the input time at multiples of their values."""
     exact = Span.exact(device_s)
-    terms = terms_beside(starts, machine, exact)
-    host_s, input_s = terms.host_s and terms.host_s.scaled(launch), terms.input_s and terms.input_s.scaled(load)
-    return terms._replace(host_s=host_s, input_s=input_s).wall(exact).value
+    hosted = started._replace(ops=started.ops * launch, kernels=started.kernels * launch)
+    terms = terms_beside(hosted, machine, exact)
+    return terms._replace(input_s=terms.input_s and terms.input_s.scaled(load)).wall(exact).value
 
 
 def _relative(span: Span | None, level: float) -> Span:
@@ -267,14 +267,14 @@ def saving(
         parts[1:] = [Span.exact(part.value, level) for part in parts[1:]]
     step = before.step_time
     parts += [_relative(span, level) for span in (step.host_launch_s, step.input_s)]
-    starts = starts_of(before.ops), starts_of(ops)
+    started = started_of(before.ops, before.model), started_of(ops, (after or before).model)
 
     def ratio(at: list[float]) -> float:
         unchanged_s, old_s, new_s, launch, load = at
         if by_launches:  # the longer a launch took, the longer the ops before the change took
             old_s += (old_s - new_s) * (launch - 1)
-        after_s = _wall(unchanged_s + new_s, starts[1], target, launch, load)
-        return after_s / samples / _wall(unchanged_s + old_s, starts[0], before.machine, launch, load)
+        after_s = _wall(unchanged_s + new_s, started[1], target, launch, load)
+        return after_s / samples / _wall(unchanged_s + old_s, started[0], before.machine, launch, load)
 
     return saving_of(before, one_at_a_time(parts, ratio, level), after)
 

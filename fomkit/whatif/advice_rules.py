@@ -12,9 +12,9 @@ from fomkit.ops.resize import sizes_used
 from fomkit.plan.coverage import counts_by_kind
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.memory_of import largest_batch, reserve_of, reserve_text, room_byte
-from fomkit.plan.options import change_machine
+from fomkit.plan.options import change_machine, with_host
 from fomkit.plan.run import eager_text
-from fomkit.plan.step import INPUT, starts_of, with_host
+from fomkit.plan.step import INPUT, started_of
 from fomkit.whatif.advice_case import Case, Finding, changed_rows, does_not_apply, saving
 from fomkit.whatif.slow_ops import (
     evidence,
@@ -35,7 +35,7 @@ def input_bound(case: Case) -> Finding:
             "the time of the input pipeline is not stated, so it is unknown, not 0 (machine profile, overheads, "
             "name: input)"
         )
-    known = [span.value for span in (step.device_s, step.host_launch_s) if span is not None]
+    known = [span.value for span in (step.device_s, step.paced_s) if span is not None]
     input_text, other_text = (
         format_quantity(time_s, "time_s", 3) for time_s in (step.input_s.value, max(known, default=0.0))
     )
@@ -71,15 +71,16 @@ def launch_bound(case: Case) -> Finding:
         return does_not_apply("the machine does not state the cost of a kernel launch")
     if launch.value <= IN_A_GRAPH_S:
         return does_not_apply("the machine launches kernels as fast as a graph")
-    starts, per_op = starts_of(case.before.ops), with_host(case.machine, case.model).host_op_s
+    started, per_op = started_of(case.before.ops), with_host(case.machine, case.model).host_op_s
+    starts = float((started.ops + started.kernels).sum())
     cost, cost_of = (launch, "launch cost") if per_op is None else (per_op, "host's time for an op")
-    machine = change_machine(case.machine, {"launch_s": IN_A_GRAPH_S})
+    machine = replace(change_machine(case.machine, {"launch_s": IN_A_GRAPH_S}), host_op_s=None)
     after = case.again(machine=machine)
     rows = case.ops["seconds"].notna() & changed_rows(case.before.ops, after.ops)[0]
     host_text, device_text = (format_quantity(time_s, "time_s", 3) for time_s in (host.value, case.device_s))
     waits = (
         "the device waits for it"
-        if host.value > case.device_s
+        if case.before.step_time.late_s > 0
         else "the device is busy meanwhile, but short ops hide little of it"
     )
     framework = eager_text(case.before.step_time, case.machine)

@@ -81,7 +81,7 @@ def _bounds(case: Case) -> dict[str, Ends]:
     names = [str(name) for name in ops.loc[ops["time_s"].notna(), "bound"].unique() if name]
     parts = [device_time(ops[ops["bound"] == name], level, uses) for name in names]
     parts = [part if part.low > 0 else Span.exact(part.value, level) for part in parts]
-    other_terms = [span for span in (step.host_launch_s, step.input_s) if span is not None]
+    other_terms = [span for span in (step.host_term_s, step.input_s) if span is not None]
     all_terms = [*parts, *other_terms, step.extra_s]
 
     def wall(at: list[float]) -> float:

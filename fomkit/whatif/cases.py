@@ -18,7 +18,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.units import by_key
 from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.options import Options, change_machine
+from fomkit.plan.options import Options, change_machine, with_host
 from fomkit.plan.scenarios import RESULTS, Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import title_of
@@ -199,7 +199,7 @@ class OneModel(Subject):
         """Return rates, costs and overheads of the machine, sizes and run of the model."""
         one = self.estimate
         return (
-            *varied.device_parameters(self.machine, varied.peaks_in_use([one])),
+            *varied.device_parameters(with_host(self.machine, self.model), varied.peaks_in_use([one])),
             *varied.scope_parameters(self.machine, one.scope),
             *varied.model_parameters(self.model, self.options),
         )

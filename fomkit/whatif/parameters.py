@@ -15,16 +15,16 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, shrinks
-from fomkit.core.machine import RATES, Fact, Machine, change_fact, peak_name
+from fomkit.core.machine import HOST, RATES, Fact, Machine, change_fact, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.content import Ends, as_content
 from fomkit.plan.estimate import Estimate, estimate
-from fomkit.plan.evidence import ops_to_time
+from fomkit.plan.evidence import ops_to_time, steps_if_timed
 from fomkit.plan.memory_of import device_kind
 from fomkit.plan.options import NODES, Options, change_overhead, link_names, overhead_name
-from fomkit.plan.step import INPUT, steps_if_timed
+from fomkit.plan.step import INPUT
 from fomkit.prediction.exact import settled_ops
 from fomkit.profiles.evidence import with_fits
 
@@ -41,11 +41,11 @@ NotVaried = TypedDict("NotVaried", {"parameter": str, "why": str})
 class Parameter:
     """One parameter at its current value.
 
-    `name`: ``byte_per_s``, ``launch_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``, ``availability``,
-      ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and ``link_alpha_s``, of the link
-      inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of the model, ``epochs``,
-      ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``, and ``LINE.utilisation_gain`` and
-      ``LINE.precision_gain`` of a given time.
+    `name`: ``byte_per_s``, ``launch_s``, ``host_op_s``, ``flop_per_s/DTYPE/ENGINE``, ``overhead/PER/NAME``,
+      ``availability``, ``nodes``, ``node_devices``; of the link between nodes ``link_byte_per_s`` and
+      ``link_alpha_s``, of the link inside them ``node_link_byte_per_s`` and ``node_link_alpha_s``; a named size of
+      the model, ``epochs``, ``train_samples``, ``validation_samples``; in a suite ``LINE.batch``, and
+      ``LINE.utilisation_gain`` and ``LINE.precision_gain`` of a given time.
     `unit`: a dimension of `fomkit.core.units`, share, factor or count.
     `value`: in SI units.
     `of`: machine, model, or a line's given time.
@@ -119,11 +119,13 @@ def peaks_in_use(estimates: Iterable[Estimate]) -> frozenset[str]:
 
 
 def device_parameters(machine: Machine, peaks: frozenset[str] | None = None) -> Iterator[Parameter]:
-    """Yield the stated rates, launch cost and overheads of a machine; of its peaks the named ones, or all."""
+    """Yield the rates, launch cost, host and overheads of a machine; of its peaks the named ones, or all."""
     device = machine.device
     for name, fact in zip(RATES, (device.byte_per_s, device.launch_s), strict=True):
         if fact is not None:
             yield _of_fact(name, "time_s" if name == "launch_s" else "byte_per_s", fact)
+    if machine.host_op_s is not None:
+        yield _of_fact(HOST, "time_s", machine.host_op_s)
     for peak in device.peaks:
         name = peak_name(peak.dtype, peak.engine)
         if peaks is None or name in peaks:
@@ -223,6 +225,8 @@ def _with_exact_fact(machine: Machine, name: str) -> Machine:
         change_overhead(overhead, _exact_fact) if overhead_name(overhead) == name else overhead
         for overhead in machine.overheads
     )
+    if name == HOST:
+        return replace(machine, host_op_s=_exact_fact(machine.host_op_s))
     of_overhead = name.startswith("overhead/")
     device = machine.device if of_overhead else change_fact(machine.device, name, _exact_fact)
     return replace(machine, device=device, overheads=overheads)
@@ -268,11 +272,12 @@ def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
         yield as_content(Measurable, timed, kind="op", what=timed["sizes"], command=command)
     ops = settled_ops(estimated.ops, estimated.machine)
     numbers, kinds = pd.factorize(ops["kind"])
+    of_step = estimated.machine, estimated.step.level, estimated.model
     if len(kinds) > 1:
-        together = steps_if_timed(ops, pd.Series(numbers, ops.index), estimated.machine, estimated.step.level)
+        together = steps_if_timed(ops, pd.Series(numbers, ops.index), *of_step)
         for number, step in together.items():
             yield measurement("kind of op", f"all ops of kind {kinds[number]}", estimated.step, step, command)
-    whole = steps_if_timed(ops, pd.Series(0, ops.index), estimated.machine, estimated.step.level)
+    whole = steps_if_timed(ops, pd.Series(0, ops.index), *of_step)
     for step in whole.values():
         yield measurement("all ops", "every op, alone", estimated.step, step, command)
 
@@ -281,7 +286,7 @@ def _fact_command(name: str, machine: Machine) -> str:
     if name == "overhead/step/input":
         return f"fomkit measure --input loader.py {OUT} --add"
     command = "fomkit measure --quick --device cuda" if device_kind(machine) == "gpu" else "fomkit measure --quick"
-    return "" if name.startswith("overhead/") else f"{command} {OUT}"
+    return "" if name == HOST or name.startswith("overhead/") else f"{command} {OUT}"
 
 
 def _per_fact(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:

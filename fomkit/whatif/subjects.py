@@ -21,7 +21,7 @@ from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.memory_of import fit_in
-from fomkit.plan.options import LINKS, Options, change_machine, check_nodes, choose_sizes
+from fomkit.plan.options import LINKS, Options, change_machine, check_nodes, choose_sizes, with_host
 from fomkit.plan.replica_step import on_one_device
 from fomkit.prediction.exchange import Network
 from fomkit.whatif import parameters as varied
@@ -334,7 +334,7 @@ class OnNodes(Subject):
         replicas = self.layout.replicas(self.nodes * devices)
         of_a_copy = math.lcm(self.layout.fewest_devices, devices) // devices
         return (
-            *varied.device_parameters(self.machine, self._peaks),
+            *varied.device_parameters(with_host(self.machine, self.model), self._peaks),
             *varied.link_parameters(self.machine, self.layout.channel),
             varied.whole("nodes", self.nodes, "machine", of_a_copy),
             *varied.model_parameters(self.model, self.options, replicas),

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import PEAK, Machine, nearest_parameter
+from fomkit.core.machine import HOST, PEAK, Machine, nearest_parameter
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
@@ -202,8 +202,8 @@ OF_DEVICE = (PRICE, POWER)
 """Parameters that change no time: a device's price for an hour, in any currency, and its mean power [W]."""
 
 _DIMENSIONS = {
-    "byte_per_s": "byte_per_s", "launch_s": "time_s", LINK_RATE: "byte_per_s", LINK_ALPHA: "time_s",
-    POWER: "power_w",
+    "byte_per_s": "byte_per_s", "launch_s": "time_s", HOST: "time_s", LINK_RATE: "byte_per_s",
+    LINK_ALPHA: "time_s", POWER: "power_w",
 }  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
     kinds = {name: Kind(whole=True) for name in sorted({*model.sizes, "batch"})}
     for name in machine.parameters:
         kinds.setdefault(name, Kind(PEAK if name.startswith(PEAK) else _DIMENSIONS[name]))
-    for name in (*OF_LAYOUT, *OF_DEVICE):
+    for name in (HOST, *OF_LAYOUT, *OF_DEVICE):
         kinds.setdefault(name, Kind(_DIMENSIONS.get(name, ""), whole=name == NODES))
     return kinds
 

@@ -149,8 +149,22 @@ def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dic
     for machine in machines:
         own = [estimate for estimate in estimates if estimate.machine.name == machine.name]
         without = machine.with_timings(empty_table("TIMINGS"))
-        found[machine.name] = replace(without, device=_used_device(own, machine))
+        # The formulas start every kernel at the launch cost; steps for which that is not enough have none.
+        found[machine.name] = replace(without, device=_used_device(own, machine), host_op_s=None)
     return found
+
+
+WAITS = "waits for its host, part by part, which the formulas of a workbook do not have"
+
+
+def _waits(estimate: Estimate) -> bool:
+    """Return whether a step waits for a host that needs more than the launch cost, at any end of its interval."""
+    step = estimate.step_time
+    if estimate.machine.host_op_s is None or step.paced_s is None:
+        return False
+    return any(
+        paced > own * (1 + _ROUNDING) for paced, own in zip(step.paced_s.ends, step.device_s.ends, strict=True)
+    )
 
 
 def uses_at(level: float, machines: Iterable[Machine]) -> dict[str, tuple[float, float]]:
@@ -197,6 +211,9 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     # Without gradients, the ops of one device are its whole step, with the collectives among them.
     check_one_device((one for one in every if one.model.traced_with.get("mode") != "infer"), "a workbook")
     for one in every:
+        if _waits(one):
+            what = f"{WAITS}. Write another file, or choose a larger batch or --fusion compiled."
+            raise FomkitError(f"{one.model.name} on {one.machine.name}", what)
         if one.job is not None and one.runs_at_once != one.machine.devices(one.scope) // one.job.devices:
             raise FomkitError(one.model.name, f"groups of {one.job.devices} devices leave devices of a node idle, "
                               "which a workbook cannot compute. Choose a size that divides a node.")  # fmt: skip
@@ -269,14 +286,14 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     """Return a line's facts, and the rated lines whose ops are in the workbook.
 
     If the baseline was estimated under other conditions, the workbook has only its time, because it has a single
-    row of conditions for each line.
+    row of conditions for each line. It also has only the time of a step that waits for its host (`_waits`).
     """
     facts, before = _line_facts(new), _line_facts(old)
     line = new.line
     estimated = {}
-    if facts is not None:
+    if facts is not None and new.estimate is not None and not _waits(new.estimate):
         estimated[result.machines[1].name] = new
-    if before is not None and facts in (None, before):
+    if before is not None and facts in (None, before) and old.estimate is not None and not _waits(old.estimate):
         estimated[result.machines[0].name] = old
     found = facts or before or WorkloadFacts(line.name, unit=Unit(line.unit, line.runs))
     others = [
@@ -312,6 +329,10 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     if jobs := ", ".join(one.line.name for one in result.target if _job(one) is not None):
         fixed = "terms (Workloads, Runs on many devices) that peaks, bandwidth and nodes of Machines do not change"
         found += (("", f"{jobs}: stated {fixed}"),)
+    late = [
+        one.line.name for _, side in sides for one in side if one.estimate is not None and _waits(one.estimate)
+    ]
+    found += tuple(("", f"{line}: a stated time, because it {WAITS}") for line in dict.fromkeys(late))
     return found
 
 

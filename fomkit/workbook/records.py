@@ -13,9 +13,9 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, divide, half_width
 from fomkit.core.machine import Device, Machine, Scope
 from fomkit.core.model import Data, ModelProfile, Run, Unit
 from fomkit.merit.fom import MEAN, FigureOfMerit, Rates, figure_of_merit
-from fomkit.plan.coverage import USES, Spread, Use, check_work, coverage
+from fomkit.plan.coverage import USES, Spread, Use, check_work, chip_of, coverage
 from fomkit.plan.run import RunTime, roll_up_run, runs_at_once, runs_per_day, unit_per_day
-from fomkit.plan.step import StepTime, chip_of, roll_up_step
+from fomkit.plan.step import StepTime, roll_up_step
 
 
 @dataclass(frozen=True)

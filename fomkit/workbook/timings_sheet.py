@@ -8,9 +8,10 @@ from math import sqrt
 
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
-from fomkit.plan.coverage import GROUPS, TABLES
+from fomkit.plan.coverage import GROUPS, ON_ONE_CHIP, TABLES
 from fomkit.plan.coverage import STEP as WHOLE
-from fomkit.plan.step import INPUT, ON_ONE_CHIP, common_of, overhead_span
+from fomkit.plan.options import overhead_span
+from fomkit.plan.step import INPUT, common_of
 from fomkit.workbook.cells import Formula, Page, Value, known
 from fomkit.workbook.input_sheets import USE, MachineCells, state_of_value
 from fomkit.workbook.layout import AS_ISSUED, CHANGED, FAMILIES, TERMS, UNKNOWN, Placed
