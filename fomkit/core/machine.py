@@ -367,9 +367,9 @@ class Machine:
         Names are those of `fomkit.sweep`: ``byte_per_s`` (or ``bandwidth``), ``launch_s`` (or ``launch``),
         ``host_op_s`` (or ``host``), ``flop_per_s/DTYPE/ENGINE``, ``nodes``, ``node_devices``, ``availability``;
         ``capacity``, ``reserve``, ``software``, ``name``, ``title``. Values are text with units, or numbers in SI
-        units; the value that a fact has changes nothing. Facts keep their spread and ops their utilisation: timings
-        of the machine as built are rescaled, and results say so. Measurements of whole runs do not apply to the
-        copy, NAME-as-stated. `stated`: for names that are not Python identifiers, as
+        units; a fact's own value changes nothing. Facts keep their spread, ops their utilisation: timings of the
+        machine as built are rescaled, and results say so. Measurements of whole runs do not apply to the copy,
+        NAME-as-stated. `stated`: for names that are not Python identifiers, as
         ``{"flop_per_s/fp16/matrix": "150 TFLOP/s"}``. Raises FomkitError for a fact that is unknown or invalid.
 
         >>> import fomkit
