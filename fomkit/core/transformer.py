@@ -8,6 +8,9 @@ from functools import cached_property
 from math import ceil, prod
 from typing import Literal
 
+ATTENTION, UPDATE = ".attention", "update"
+"""In an op table made from sizes: the end of the module of a block's attention, and the module of the update."""
+
 
 @dataclass(frozen=True)
 class Latent:

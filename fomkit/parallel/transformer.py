@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.model import TO_SHORT
-from fomkit.core.transformer import Transformer
+from fomkit.core.transformer import ATTENTION, UPDATE, Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.precision import BLOCKS
 from fomkit.ops.tables import column_names
@@ -64,7 +64,7 @@ class Split(NamedTuple):
         return self.samples / self.tensor if self.whole_experts else self.samples
 
 
-BLOCK, ATTENTION = "block", ".attention"
+BLOCK = "block"
 CORE = f"{BLOCK}{ATTENTION}"
 """Module that selective recomputation runs again: scores, softmax, its dropout, context."""
 
@@ -367,7 +367,7 @@ def block_rows(shape: Transformer, split: Split) -> list[Row]:
     return rows.rows
 
 
-HEAD, EMBEDDING, UPDATE = "head", "embedding", "update"
+HEAD, EMBEDDING = "head", "embedding"
 
 
 def head_rows(shape: Transformer, split: Split) -> list[Row]:

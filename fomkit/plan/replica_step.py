@@ -16,6 +16,7 @@ from fomkit.core.interval import Span, add_common, add_independent
 from fomkit.core.job import Algorithm, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import OF_SIZES, Data, ModelProfile
+from fomkit.core.transformer import UPDATE
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.step import (
@@ -29,7 +30,6 @@ from fomkit.parallel.step import (
     unhidden,
 )
 from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
-from fomkit.parallel.transformer import UPDATE
 from fomkit.plan.coverage import with_wait
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from fomkit.core.interval import Span, add_common, longest_of
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.core.transformer import ATTENTION, UPDATE
 from fomkit.core.units import sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES
-from fomkit.parallel.transformer import ATTENTION, UPDATE
 from fomkit.plan.coverage import (
     IN_COMMON,
     OF_TABLE,
