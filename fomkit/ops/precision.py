@@ -293,7 +293,8 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
 
 def computes_in_16(ops: pd.DataFrame) -> bool:
     """Return whether products were traced in 16 bits, as under autocast."""
-    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(SHORT).any())
+    short = ops["dtype"].isin(SHORT)
+    return bool(short.any() and (short & ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")).any())
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:
