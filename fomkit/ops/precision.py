@@ -316,7 +316,8 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
 
 def computes_in_16(ops: pd.DataFrame, formats: Sequence[str] = SHORT) -> bool:
     """Return whether products were traced in 16 bits, as under autocast; `formats`: in which of these."""
-    return bool(ops["dtype"][ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")].isin(formats).any())
+    short = ops["dtype"].isin(formats)
+    return bool(short.any() and (short & ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")).any())
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:

@@ -218,7 +218,7 @@ class TransformerPlan:
 
     def _timed(self, rows: list[transformer.Row]) -> pd.DataFrame:
         costed = add_costs(transformer.as_table(rows))
-        timed = add_times(costed, self.machine, interval=self.network.level, in_sums=True)
+        timed = add_times(costed, self.machine, interval=self.network.level, checked=True, in_sums=True)
         check_covered(timed, (), self.where)
         return timed
 

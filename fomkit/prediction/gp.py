@@ -438,11 +438,13 @@ def surfaces(tables: TypicalTables, work: str, excluded: tuple[str, ...] = ()) -
 
 
 def surface_values(found: Surfaces, features: Matrix) -> Matrix:
-    """Return ln(utilisation) of queries (q × p) by each surface (surfaces × q)."""
+    """Return ln(utilisation) of queries (q × p) by each surface (surfaces × q); equal ones are computed once."""
     if found.line is not None:
         places = np.sqrt(3.0) * features[:, 0] / found.length[0]
         return np.asarray(SURFACE_VARIANCE * found.line.at(places) + found.mean)
-    predicted = np.empty((len(found.known), len(features)))
-    for block, distance in distance_blocks(features / found.length, found.lifted):
-        predicted[:, block] = (correlation(distance) @ found.weights)[: len(features) - block.start].T
-    return np.asarray(predicted + found.mean)
+    whole = np.ascontiguousarray(features).view(np.dtype((np.void, 8 * features.shape[1]))).ravel()
+    _, first, number = np.unique(whole, return_index=True, return_inverse=True)
+    predicted = np.empty((len(found.known), len(first)))
+    for block, distance in distance_blocks(features[first] / found.length, found.lifted):
+        predicted[:, block] = (correlation(distance) @ found.weights)[: len(first) - block.start].T
+    return np.asarray((predicted + found.mean)[:, number])

@@ -57,8 +57,8 @@ def assert_no_worse(with_rows: dict[str, float], by_facts: dict[str, float], flo
 def thinned(machine: Machine, count: int) -> Machine:
     """Return a machine whose only timings are so many rows of each op, drawn by their sizes."""
     timings = machine.timings
-    sizes = timings[["b", "m", "n", "k", "numel", "row"]].fillna(0).astype(int).astype(str).agg(" ".join, axis=1)
-    order = sizes.map(lambda text: crc32(text.encode()))
+    sizes = timings[["b", "m", "n", "k", "numel", "row"]].fillna(0).astype(int).to_numpy().tolist()
+    order = pd.Series([crc32(" ".join(map(str, row)).encode()) for row in sizes], timings.index)
     parts = [timings[name].fillna("") for name in ALONE]
     kept = order.groupby(parts).rank(method="first") <= count
     few = replace(machine, timings=timings[kept].reset_index(drop=True), fits={}, timings_key="")

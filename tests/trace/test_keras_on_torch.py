@@ -34,7 +34,6 @@ batch_size, train_samples, epochs = 100, 800_121, 20
 """
 
 
-@pytest.mark.usefixtures("started_anew")
 def test_the_lectures_products_of_p1b3_come_out(file_of: Callable[[str], Path]) -> None:
     profile = profile_file(file_of(P1B3), name="p1b3")
     rows = numbers(profile)
@@ -47,7 +46,6 @@ def test_the_lectures_products_of_p1b3_come_out(file_of: Callable[[str], Path]) 
     assert not profile.unsupported
 
 
-@pytest.mark.usefixtures("started_anew")
 def test_a_fit_program_on_pytorch(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_BACKEND", "torch")
