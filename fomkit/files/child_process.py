@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from fomkit.core.errors import FomkitError, ManyFomkitError
 
 _PROCESSES = Path("/proc")
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _started_by(pid: int) -> list[int]:
@@ -354,8 +355,18 @@ def error_in(result: Mapping[str, Any]) -> FomkitError:
     return errors[0] if len(errors) == 1 else ManyFomkitError(errors)
 
 
+def _end_with_parent() -> None:
+    """Let Linux kill this process when its parent dies, whose limits then no longer hold."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):  # a C library without it
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
 def read_request() -> tuple[dict[str, Any], ResultFile]:
     """Read a request from standard input; standard output and error are left to the user's code."""
+    _end_with_parent()
     # No compiled file is left in the user's folders, nor by the processes that load the user's data.
     sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     # They are a file, for which Windows would choose an encoding that lacks much of what a terminal shows.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -248,6 +250,28 @@ os._exit(0)
 )
 @pytest.mark.slow
 @pytest.mark.usefixtures("started_anew")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a process with its parent")
+def test_a_file_ends_with_the_fomkit_that_started_it(file_of: Write, tmp_path: Path) -> None:
+    """Nobody watches the limits of a file whose fomkit was killed; one grew to 24 GB in an hour."""
+    told = tmp_path / "pid"
+    path = file_of(f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", "from fomkit.cli.main import app; app()", "profile", str(path)]
+    )
+    wait_for(lambda: told.exists() and told.read_text(encoding="ascii"))
+    parent.kill()
+    parent.wait()
+    child = Path("/proc", told.read_text(encoding="ascii"))
+    wait_for(lambda: not child.exists() or "State:\tZ" in child.joinpath("status").read_text(encoding="ascii"))
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_memory_of_forks_is_watched_and_shared_pages_count_once(file_of: Write) -> None:
     hoarding = """
 import os, time
