@@ -112,6 +112,22 @@ def test_a_step_that_an_eager_host_may_not_keep_up_with_is_without_its_framework
         assert "framework" not in fomkit.estimate(model, other, batch=1, precision="bf16").excludes
 
 
+def test_all_verbs_say_where_a_step_is_without_its_framework(tmp_path: Path) -> None:
+    paid = fomkit.cost("resnet50", "b200-sxm").content
+    assert paid["excludes"][0] == paid["inference"]["excludes"][0] == "framework"
+    rates = {"byte_per_s": "0.9 TB/s,20 TB/s", "flop_per_s/fp32/vector": "15.7 TFLOP/s,300 TFLOP/s"}
+    for vary, target, known in (
+        ({"batch": [32, 256]}, "b200-sxm", False),
+        ({"host_op_s": [5e-6, 51e-6]}, "b200-sxm", True),
+        (rates, "v100", False),
+        ({"batch": [32, 64]}, "v100", True),
+    ):
+        assert ("framework" in fomkit.sweep("resnet50", target, vary).content["excludes"]) is not known
+    waits = fomkit.machine("b200-sxm").with_(host="40 us")
+    with pytest.raises(FomkitError, match=r"a host that needs more than launches, which .* a larger batch\.$"):
+        fomkit.write_workbook(fomkit.estimate_all(["resnet50"], [waits]), tmp_path / "one.xlsx")
+
+
 def test_a_suite_says_whose_terms_its_ratios_lack(tmp_path: Path) -> None:
     words, book = ("fom", short_suite(tmp_path), "--target", "knl-7250"), tmp_path / "book.xlsx"
     content = content_of(*words)
