@@ -300,8 +300,9 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     machine = replace(estimate.machine, overheads=other_overheads)
     model = replace(estimate.model, data=Data(samples, 0, "keep"), run=replace(estimate.model.run, epochs=1))
     work = f"inference of {model.name}, {estimate.sizes}"
-    step = roll_up_step(step_rows(ops, estimate.model), machine, estimate.step.level, work=work)
-    step = eager_step(step, estimate.model, machine)
+    rows = step_rows(ops, estimate.model)
+    alone = roll_up_step(rows, machine, estimate.step.level, work=work)
+    step = eager_step(alone, rows.started, estimate.model, machine)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))

@@ -83,7 +83,7 @@ def launch_bound(case: Case) -> Finding:
         if case.before.step_time.late_s > 0
         else "the device is busy meanwhile, but short ops hide little of it"
     )
-    framework = eager_text(case.before.step_time, case.machine)
+    framework = eager_text(case.before.step_time)
     return Finding(
         says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
         f"(its own work: {device_text}){framework and f'. But {framework}'}.",
