@@ -123,6 +123,8 @@ def test_all_verbs_say_where_a_step_is_without_its_framework(tmp_path: Path) -> 
         ({"batch": [32, 64]}, "v100", True),
     ):
         assert ("framework" in fomkit.sweep("resnet50", target, vary).content["excludes"]) is not known
+    depends = fomkit.sensitivity("resnet50", "b200-sxm").content
+    assert "host_op_s" in [one["parameter"] for one in depends["not_varied"]]
     waits = fomkit.machine("b200-sxm").with_(host="40 us")
     with pytest.raises(FomkitError, match=r"a host that needs more than launches, which .* a larger batch\.$"):
         fomkit.write_workbook(fomkit.estimate_all(["resnet50"], [waits]), tmp_path / "one.xlsx")
