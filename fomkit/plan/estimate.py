@@ -247,11 +247,11 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
     """Raise where a run uses several devices, for which only times are known."""
     for one in estimates:
         if one.job is not None:
-            raise FomkitError(
-                f"{one.model.name} on {one.machine.name}",
-                f"its run uses {one.job.devices:,} devices, but {what} is for a step on one device. Leave it "
-                "out, or --nodes and --layout, or set run.devices_per_run to 1.",
-            )
+            where, many = f"{one.model.name} on {one.machine.name}", one.job.devices
+            uses = "a layout" if many == 1 else f"{many:,} devices"
+            only = f"its run uses {uses}, but {what} is for a step on one device without a layout"
+            leave = "Leave it out, or --nodes and --layout, or set run.devices_per_run to 1."
+            raise FomkitError(where, f"{only}. {leave}")
 
 
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
