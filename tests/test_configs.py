@@ -496,7 +496,7 @@ def test_a_host_can_be_varied_and_a_workbook_without_its_formula_is_refused(tmp_
     ):
         fomkit.write_workbook(fomkit.estimate_all([made], ["h100-sxm"]), tmp_path / "one.xlsx")
     with pytest.raises(
-        FomkitError, match="its run uses a layout, but a workbook is for a step .* without a layout"
+        FomkitError, match=r"its run uses a layout, but a workbook is for a step .* without a layout"
     ):
         fomkit.write_workbook(fomkit.estimate_all([made], ["h100-sxm"], layout="data=1"), tmp_path / "one.xlsx")
 
