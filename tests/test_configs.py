@@ -491,8 +491,24 @@ def test_a_host_can_be_varied_and_a_workbook_without_its_formula_is_refused(tmp_
     assert swept.table["step_s"].iloc[1] == pytest.approx(points["step_s"].iloc[1], rel=0.01)
     known = {one["parameter"]: one for one in fomkit.sensitivity(made, "h100-sxm").content["parameters"]}
     assert known["host_op_s"]["elasticity"]["sample_per_s"] < -0.3
-    with pytest.raises(FomkitError, match="waits for its host, part by part, which the formulas of a workbook do"):
+    with pytest.raises(
+        FomkitError, match=r"a host that needs more than launches, which .* larger batch or --fusion compiled"
+    ):
         fomkit.write_workbook(fomkit.estimate_all([made], ["h100-sxm"]), tmp_path / "one.xlsx")
+    with pytest.raises(
+        FomkitError, match=r"its run uses a layout, but a workbook is for a step .* without a layout"
+    ):
+        fomkit.write_workbook(fomkit.estimate_all([made], ["h100-sxm"], layout="data=1"), tmp_path / "one.xlsx")
+
+
+def test_a_step_whose_blocks_wait_names_the_device_with_its_host(tmp_path: Path) -> None:
+    """The host needs 24 ms, the device 32, and block by block both take 38: neither term alone is the step."""
+    made = profile_config(write(tmp_path, GPT), batch=8)
+    step = fomkit.estimate(made, "h100-sxm").step_time
+    assert step.host_launch_s.value < step.device_s.value < step.paced_s.value == step.wall_s.value
+    explained = fomkit.estimate_all([made], ["h100-sxm"]).summary(explain=True)
+    assert "device and host 37.63 ms" in " ".join(explained.split())
+    assert "parts of the step wait for it" in " ".join(fomkit.advise(made, "h100-sxm").summary().split())
 
 
 def test_a_step_that_waits_for_its_host_says_so_and_no_sharing_of_its_update_shortens_it() -> None:

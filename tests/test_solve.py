@@ -369,6 +369,10 @@ def test_files(tmp_path: Path) -> None:
             "--units-per-day 1e9 --change nodes",
             "change nodes: is not a parameter here. It is one with --scope system.",
         ),
+        (
+            "--units-per-day 1e9 --change host_op_s",
+            "change host_op_s: is not a parameter here. It is one where the machine states its host.",
+        ),
         ("--units-per-day 1e9 --frontier byte_per_s", "needs at least two parameters"),
         ("--units-per-day 1e9 --frontier byte_per_s,batch", "cannot include batch"),
         ("--units-per-day 1e9 --frontier byte_per_s,byte_per_s", "is given twice"),

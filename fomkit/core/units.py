@@ -193,10 +193,17 @@ def _brief(given: object) -> str:
     return text[:_LONG] + "…" * (len(text) > _LONG)
 
 
+def versioned(text: str, name: str, where: str = "") -> str:
+    """Return the name and version of a library; text without a digit states no version."""
+    if not any(one.isdigit() for one in text):
+        raise FomkitError(where, f"{name} {text!r} states no version. Write, for example, 'PyTorch 2.1'.")
+    return text
+
+
 def stated_text(given: object, name: str) -> str:
     """Check a text that was stated by ``with_``, and return it."""
     if isinstance(given, str) and given.strip() and given.isprintable():
-        return given
+        return versioned(given, name, "with_") if name == "software" else given
     raise FomkitError("with_", f"{name} is {_brief(given)}. Give a text of one line.")
 
 

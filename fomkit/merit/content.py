@@ -134,7 +134,12 @@ def _pass_cell(one: Estimate, interval: Interval) -> str:
     ]
     added = equation(passes, device_ms, "ms", 7)
     if abs(wall_ms - device_ms) > 1e-9 * wall_ms:
-        beside = {"host": step.host_term_s, "input": step.input_s, "other overheads": step.extra_s}
+        apart = step.late_s > 0 and step.host_term_s != step.host_launch_s  # some units wait, not the whole step
+        beside = {
+            "device and host" if apart else "host": step.host_term_s,
+            "input": step.input_s,
+            "other overheads": step.extra_s,
+        }
         known = ", ".join(f"{name} {span.value * 1e3:.4g} ms" for name, span in beside.items() if span is not None)
         added += f" of the device; {known}: the longest plus overheads take {format_number(wall_ms, 7)} ms"
     limit = "limit unknown, the time is measured" if step.bound == "measured" else f"bound by {step.bound}"

@@ -19,7 +19,7 @@ from fomkit.plan.coverage import coverage, with_wait
 from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
 from fomkit.plan.memory_of import UNKNOWN_FIT
 from fomkit.plan.options import overhead_span
-from fomkit.plan.run import roll_up_run
+from fomkit.plan.run import eager_step, roll_up_run
 from fomkit.plan.step import INPUT, roll_up_step, step_rows
 
 LONGER = (1, 10, 100)
@@ -300,7 +300,9 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     machine = replace(estimate.machine, overheads=other_overheads)
     model = replace(estimate.model, data=Data(samples, 0, "keep"), run=replace(estimate.model.run, epochs=1))
     work = f"inference of {model.name}, {estimate.sizes}"
-    step = roll_up_step(step_rows(ops, estimate.model), machine, estimate.step.level, work=work)
+    rows = step_rows(ops, estimate.model)
+    alone = roll_up_step(rows, machine, estimate.step.level, work=work)
+    step = eager_step(alone, rows.started, estimate.model, machine)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))

@@ -221,7 +221,7 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
         yield f"{title}: a microbatch of {count_text(part['microbatch'], 'sample')} takes a device {took}"
         yield f"part of {job_words(part)}, without waits for other devices that are not among its ops"
     if device["value"] != step["value"]:
-        busy = f"the device works {seconds(device['value'])} of it, to which the shares refer"
+        busy = f"the device works {seconds(device['value'])} of it, to which the shares of ops refer"
         bound = content["bound"].replace("measured", "an unknown limit: its time is measured")
         yield f"{busy}; the step is bound by {bound}"
     yield f"time from: {format_coverage(content['coverage'])}"

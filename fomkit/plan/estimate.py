@@ -247,11 +247,11 @@ def check_one_device(estimates: Iterable[Estimate], what: str) -> None:
     """Raise where a run uses several devices, for which only times are known."""
     for one in estimates:
         if one.job is not None:
-            raise FomkitError(
-                f"{one.model.name} on {one.machine.name}",
-                f"its run uses {one.job.devices:,} devices, but {what} is for a step on one device. Leave it "
-                "out, or --nodes and --layout, or set run.devices_per_run to 1.",
-            )
+            where, many = f"{one.model.name} on {one.machine.name}", one.job.devices
+            uses = "a layout" if many == 1 else f"{many:,} devices"
+            only = f"its run uses {uses}, but {what} is for a step on one device without a layout"
+            leave = "Leave it out, or --nodes and --layout, or set run.devices_per_run to 1."
+            raise FomkitError(where, f"{only}. {leave}")
 
 
 def _costed(table: pd.DataFrame, sizes: Mapping[str, int], formats: Formats, where: str) -> pd.DataFrame:
@@ -420,7 +420,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     if model.bounded and not options.allow_uncovered:
         check_bounded(timed.table, model.bounded, f"{model.name} on {machine.name}")
     alone = roll_up_step(timed.rows, machine, options.interval, work=f"{model.name}, {sizes}")
-    step = eager_step(alone, model, machine)
+    step = eager_step(alone, timed.rows.started, model, machine)
     last_batch = options.last_batch or model.data.last_batch
     run = roll_up_run(model, machine, step, sizes.get("batch"), last_batch)
     detail = Detail(timed=timed, fitted=fitted, ops=partial(getattr, timed, "table"),
@@ -440,7 +440,7 @@ def _all_deviations(
     return (
         *model.caveats,
         *((host_waited(machine.host_op_s),) if waits and machine.host_op_s is not None else ()),
-        *eager_notes(step, machine),
+        *eager_notes(step),
         *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),

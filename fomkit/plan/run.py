@@ -15,7 +15,7 @@ from fomkit.core.machine import Fact, Machine, Scope
 from fomkit.core.model import OF_SIZES, EpochsToTarget, ModelProfile, Unit
 from fomkit.core.units import DAY_S, STATED, format_quantity
 from fomkit.plan.options import overheads
-from fomkit.plan.step import StepTime
+from fomkit.plan.step import Started, StepTime, with_waits
 
 LEFT_OUT_NOTABLE = 0.01
 """Share of an epoch's left-out samples above which a note reports them."""
@@ -31,16 +31,14 @@ FRAMEWORK = "framework"
 """Name of the excluded term that is the framework's work to start ops, besides their launch."""
 
 
-def _framework_s(step: StepTime, launch: Fact | None) -> Span | None:
-    in_python = (
-        launch is not None and launch.basis != "measured" and launch.low > 1e-6
-    )  # no graph starts ops faster
-    if step.host_launch_s is None or launch is None or not in_python:
+def _framework_s(started: Started, machine: Machine, device_s: Span) -> Span | None:
+    launch = machine.device.launch_s
+    if launch is None or launch.basis == "measured" or launch.low <= 1e-6:  # no graph starts ops faster
         return None
-    return EAGER_OP_S.span(step.device_s.level).scaled(step.host_launch_s.value / launch.value)
+    return with_waits(started, replace(machine, host_op_s=EAGER_OP_S), device_s)[0]
 
 
-def eager_step(step: StepTime, model: ModelProfile, machine: Machine) -> StepTime:
+def eager_step(step: StepTime, started: Started, model: ModelProfile, machine: Machine) -> StepTime:
     """Return the step with `FRAMEWORK` among its excluded terms, where the framework usually takes as long as it.
 
     Only traced PyTorch programs on machines that state neither their host nor a measured launch: what a rule made
@@ -49,15 +47,15 @@ def eager_step(step: StepTime, model: ModelProfile, machine: Machine) -> StepTim
     made, known = model.traced_with, machine.host_op_s is not None
     if known or made.get("framework") != "torch" or made.get("device") == OF_SIZES:
         return step
-    host = _framework_s(step, machine.device.launch_s)
+    host = _framework_s(started, machine, step.device_s)
     late = host is not None and host.value > step.wall_s.low
-    return replace(step, excludes=(FRAMEWORK, *step.excludes)) if late else step
+    return replace(step, excludes=(FRAMEWORK, *step.excludes), framework_s=host) if late else step
 
 
-def eager_text(step: StepTime, machine: Machine) -> str:
+def eager_text(step: StepTime) -> str:
     """Say how long an eager program may take to start the ops of a step, where that is excluded; else ""."""
-    host = _framework_s(step, machine.device.launch_s)
-    if host is None or FRAMEWORK not in step.excludes:
+    host = step.framework_s
+    if host is None:
         return ""
     times = (EAGER_OP_S.value, host.value, host.low, host.high)
     each, whole, low, high = (format_quantity(time_s, "time_s", 2) for time_s in times)
@@ -67,9 +65,9 @@ def eager_text(step: StepTime, machine: Machine) -> str:
     )
 
 
-def eager_notes(step: StepTime, machine: Machine) -> list[str]:
+def eager_notes(step: StepTime) -> list[str]:
     """Return `eager_text` with what to do, if there is any."""
-    said = eager_text(step, machine)
+    said = eager_text(step)
     return [f"{said}. State `host` of the machine, or replay the step from a graph"] * bool(said)
 
 

@@ -322,6 +322,7 @@ class StepTime:
     `wall_s`: the longest of device, device with its host, and input, plus the overheads.
     `bound`: compute, memory, launch or input: what the step waits for.
     `excludes`: terms left out because they are not stated; the wall time is then a lower bound.
+    `framework_s`: what an eager host may need to start all ops, where that is left out (`run.eager_step`).
     """
 
     passes: Mapping[str, Span]
@@ -333,6 +334,7 @@ class StepTime:
     wall_s: Span
     bound: str
     excludes: tuple[str, ...]
+    framework_s: Span | None = None
 
     @property
     def late_s(self) -> float:

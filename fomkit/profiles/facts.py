@@ -23,6 +23,7 @@ from fomkit.core.units import (
     MONEY_PER,
     UNITS,
     exact_quantity,
+    versioned,
 )
 from fomkit.files.documents import Document, Keys
 from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, known, parsed
@@ -90,17 +91,10 @@ def _one_word(text: str) -> str:
     return text
 
 
-def _versioned(text: str) -> str:
-    """Return the name and version of a library; text without a digit states no version."""
-    if not any(one.isdigit() for one in text):
-        raise FomkitError("", f"the {FIELD} {text!r} states no version. Write, for example, 'PyTorch 2.1'.")
-    return text
-
-
 SomeByte = Annotated[Byte, checked(_above_0)]
 NumberFormat = Annotated[str, checked(_number_format)]
 OneWord = Annotated[str, checked(_one_word)]
-Versioned = Annotated[str, checked(_versioned)]
+Versioned = Annotated[str, checked(partial(versioned, name=f"the {FIELD}"))]
 
 
 class Ended(Record):

@@ -78,12 +78,10 @@ def launch_bound(case: Case) -> Finding:
     after = case.again(machine=machine)
     rows = case.ops["seconds"].notna() & changed_rows(case.before.ops, after.ops)[0]
     host_text, device_text = (format_quantity(time_s, "time_s", 3) for time_s in (host.value, case.device_s))
-    waits = (
-        "the device waits for it"
-        if case.before.step_time.late_s > 0
-        else "the device is busy meanwhile, but short ops hide little of it"
-    )
-    framework = eager_text(case.before.step_time, case.machine)
+    waits = "the device waits for it" if host.value > case.device_s else "parts of the step wait for it"
+    if case.before.step_time.late_s <= 0:
+        waits = "the device is busy meanwhile, but short ops hide little of it"
+    framework = eager_text(case.before.step_time)
     return Finding(
         says=f"{starts:,.0f} kernels are started in a step, which takes the host {host_text}; {waits} "
         f"(its own work: {device_text}){framework and f'. But {framework}'}.",

@@ -12,13 +12,14 @@ import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, probability_above, reached_with
-from fomkit.core.machine import Machine
+from fomkit.core.machine import HOST, Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import by_key
 from fomkit.plan.content import Condition, conditions_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options, change_machine, with_host
+from fomkit.plan.run import FRAMEWORK
 from fomkit.plan.scenarios import RESULTS, Study, columns_of, prepare_study, scenarios
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import title_of
@@ -208,6 +209,7 @@ class OneModel(Subject):
         """Return rates that are not stated and sizes that are fixed."""
         return [
             *varied.unstated(self.machine, varied.peaks_in_use([self.estimate])),
+            *(((HOST, f"{self.machine.name} does not state it"),) if FRAMEWORK in self.estimate.excludes else ()),
             *varied.fixed_sizes(self.model),
         ]
 

@@ -13,7 +13,9 @@ import numpy as np
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
+from fomkit.core.machine import HOST
 from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
+from fomkit.plan.options import NODES
 from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
@@ -67,8 +69,13 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
             raise FomkitError(given, f"matches several: {', '.join(parts)}. Name one of them.")
         name = parts[0] if parts else given
         if name not in by_name:
-            wider = "It is one with --scope system. " if name == "nodes" else ""
-            raise FomkitError(f"change {name}", f"is not a parameter here. {wider}{nearest_names(name, by_name)}")
+            wider = {
+                NODES: "It is one with --scope system. ",
+                HOST: "It is one where the machine states its host. ",
+            }
+            raise FomkitError(
+                f"change {name}", f"is not a parameter here. {wider.get(name, '')}{nearest_names(name, by_name)}"
+            )
         if by_name[name] in found:
             raise FomkitError(name, "is given twice. Give it once.")
         if not by_name[name].value > 0:

@@ -190,6 +190,14 @@ class Sweep:
         return replace(self.options, batch=None, sizes={**self.options.wanted_sizes, **self.least_sizes})
 
     @property
+    def machines_at_ends(self) -> list[Machine]:
+        """The machine with each varied fact at its most, and with each at its least."""
+        others = {"batch", *self.model.sizes, *axes.OF_DEVICE}
+        varied = {axis.name: axis.ends for axis in self.plan.axes if axis.name not in others}
+        values = [{name: ends[at] for name, ends in varied.items()} for at in (1, 0)]
+        return [change_machine(self.machine, one) for one in (values if varied else [{}])]
+
+    @property
     def per(self) -> figures.Per:
         """What the cost and energy of a point are for."""
         return figures.per_of(self.known)
@@ -311,8 +319,9 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
     absent = {name: reason for name, reason in why.items() if name not in known}
     if sweep.on_nodes:
         excludes = tuple(dict.fromkeys(name for names in found["excludes"] for name in names))
-    else:  # terms that are not stated are the same at all sizes, so one point is estimated
-        excludes = estimate(sweep.model, sweep.machine, sweep.options_at_least).excludes
+    else:  # a short step may be without a term that a long one is not, so its least sizes are estimated
+        ends_of_rates = [estimate(sweep.model, one, sweep.options_at_least) for one in sweep.machines_at_ends]
+        excludes = tuple(dict.fromkeys(name for one in ends_of_rates for name in one.excludes))
     objectives = figures.objectives_of(known, figures.per_of(known), "" if bill is None else bill.price.currency)
     return replace(
         sweep,

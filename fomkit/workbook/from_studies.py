@@ -25,6 +25,7 @@ from fomkit.parallel.step import describe_layout
 from fomkit.plan.content import BASES_BY_TRUST
 from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
+from fomkit.plan.options import waits_by_block
 from fomkit.prediction.exact import settled_ops
 from fomkit.prediction.rates import binding, rates, starts_within
 from fomkit.profiles.evidence import with_fits
@@ -154,7 +155,7 @@ def _machines(estimates: Sequence[Estimate], machines: Sequence[Machine]) -> dic
     return found
 
 
-WAITS = "waits for its host, part by part, which the formulas of a workbook do not have"
+WAITS = "waits for a host that needs more than launches, which the formulas of a workbook do not have"
 
 
 def _waits(estimate: Estimate) -> bool:
@@ -212,7 +213,8 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     check_one_device((one for one in every if one.model.traced_with.get("mode") != "infer"), "a workbook")
     for one in every:
         if _waits(one):
-            what = f"{WAITS}. Write another file, or choose a larger batch or --fusion compiled."
+            other = " or --fusion compiled" * waits_by_block(one.model)
+            what = f"{WAITS}. Write another file, or choose a larger batch{other}."
             raise FomkitError(f"{one.model.name} on {one.machine.name}", what)
         if one.job is not None and one.runs_at_once != one.machine.devices(one.scope) // one.job.devices:
             raise FomkitError(one.model.name, f"groups of {one.job.devices} devices leave devices of a node idle, "

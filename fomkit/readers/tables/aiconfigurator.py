@@ -41,7 +41,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.units import ITEM_BYTE
+from fomkit.core.units import ITEM_BYTE, agree, count_text
 from fomkit.files.csv import read_header
 from fomkit.prediction.exchange import REPLAYED
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
@@ -295,5 +295,8 @@ def read_aiconfigurator(path: Path) -> ImportedTimings:
     kind = str(columns["kind"])
     count = SectionCount("-", table, imported=len(read), skipped=skipped, reason=reason, kind=kind)
     named = timings.loc[timings["op"] != "", "op"].value_counts()
-    remarks = tuple(f"{many:,} timings serve the op {op} only." for op, many in named.items())
+    remarks = tuple(
+        f"{count_text(many, 'timing')} {agree(many, 'serves/serve')} the op {op} only."
+        for op, many in named.items()
+    )
     return ImportedTimings(timings, devices[0], counts=(count,), notes=(NOTES[kind],), remarks=remarks)
