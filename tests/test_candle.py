@@ -96,7 +96,8 @@ def test_steps_of_an_epoch(name: str) -> None:
     steps = FACTS[name]["steps_per_epoch"]
     assert one.run_time.steps_per_epoch == (steps and steps - FRAME_BY_FRAME.get(name, 0))
     assert (one.unit_per_day is None) == (steps is None)
-    assert one.step_time.excludes == ("input",)
+    short = name in ("p3b1", "p3b2")  # the device needs no longer for a step than an eager program starts its ops
+    assert one.step_time.excludes == ("framework", "input")[not short :]
 
 
 def test_work_of_an_epoch_holds_the_validation() -> None:

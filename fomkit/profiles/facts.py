@@ -107,7 +107,7 @@ class Ended(Record):
     def _in_order(self) -> Self:
         stated = (getattr(self, name, None) for name in ("low", self.value_at, "high"))
         figures = [figure for figure in stated if figure is not None]
-        above = figures[0] >= 0 if self.may_be_0 else figures[0] > 0
+        above = all(figure >= 0 if self.may_be_0 else figure > 0 for figure in figures)
         least = "0 or more" if self.may_be_0 else "above 0"
         wrong = f"{FIELD}.{self.value_at} must be {least} with low ≤ value ≤ high. Correct these."
         if getattr(self, self.value_at) is not None and not (above and figures == sorted(figures)):
