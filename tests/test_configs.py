@@ -456,9 +456,11 @@ def test_a_step_that_waits_for_its_host_is_the_same_with_a_layout_and_without(tm
     assert step.late_s > 0.1 * step.device_s.value
     assert plain.coverage["assumed"] == pytest.approx(step.late_s / plain.step.value)
     assert sum(plain.coverage.values()) == pytest.approx(1)
-    # A host that runs ahead over the whole step would take less, but the update has to wait for the last gradient.
-    assert max(step.device_s.low, step.host_launch_s.low) <= plain.step.low < plain.step.value
-    assert (plain.step.low > step.device_s.low) == (step.host_launch_s.low > step.device_s.low)
+    # A host that runs ahead takes less, but the update waits for the last gradient. At batch 8 its kernels take
+    # 2.1 ms or more and its host 0.2, so nothing is added to the device's low.
+    ahead = max(step.device_s.low, step.host_launch_s.low)
+    assert plain.step.low == pytest.approx(ahead) if batch == 8 else ahead < plain.step.low
+    assert plain.step.low < plain.step.value
 
 
 def test_an_op_costs_its_host_once_and_each_further_kernel_a_launch(tmp_path: Path) -> None:

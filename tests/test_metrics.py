@@ -61,6 +61,8 @@ energy:
   average: [{workload: resnet50, batch: 32, power: 245 W, source: example}]
   limit: {power: 300 W, source: example}
 price: {rate: 4 USD/h, low: 3 USD/h, high: 5 USD/h, per: device, date: 2018-04-01, source: example}
+host: {per_op: 15 us}
+software: PyTorch 2.1
 """
 EPOCHS = """batch,epochs,low,high,metric,target,source
 100,20,18,23,loss,0.1,made up

@@ -70,6 +70,10 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     if (reserve := facts["reserve_byte"]) is not None:
         yield "reserve of the framework", _reserve_text(reserve), "", *_origin(reserve)
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
+    if facts["host_op_s"] is not None:
+        yield "host's start of an op", *_fact_cells(facts["host_op_s"], "time_s")
+    if facts["software"]:
+        yield "software of steps", facts["software"], "", "", ""
     for name, rate in (("fresh pages", facts["fresh_byte_per_s"]), ("from the host", facts["host_byte_per_s"])):
         if rate is not None:  # most profiles state neither
             yield name, *_fact_cells(rate, "byte_per_s")

@@ -29,6 +29,8 @@ EAGER_OP_S = Fact(
 A graph of TensorFlow needs 3.5 µs there, less than a launch. Modules alone took 25 to 50 µs (NeuSight's table)."""
 FRAMEWORK = "framework"
 """Name of the excluded term that is the framework's work to start ops, besides their launch."""
+NEARLY = 0.9
+"""Share of a step's time from which a host counts as slow as the step, at all levels of the interval alike."""
 
 
 def _framework_s(started: Started, machine: Machine, device_s: Span) -> Span | None:
@@ -39,7 +41,7 @@ def _framework_s(started: Started, machine: Machine, device_s: Span) -> Span | N
 
 
 def eager_step(step: StepTime, started: Started, model: ModelProfile, machine: Machine) -> StepTime:
-    """Return the step with `FRAMEWORK` among its excluded terms, where the framework usually takes as long as it.
+    """Return the step with `FRAMEWORK` among its excluded terms, where the framework usually takes nearly as long.
 
     Only traced PyTorch programs on machines that state neither their host nor a measured launch: what a rule made
     has a default, and a graph needs no Python.
@@ -48,7 +50,7 @@ def eager_step(step: StepTime, started: Started, model: ModelProfile, machine: M
     if known or made.get("framework") != "torch" or made.get("device") == OF_SIZES:
         return step
     host = _framework_s(started, machine, step.device_s)
-    late = host is not None and host.value > step.wall_s.low
+    late = host is not None and host.value > NEARLY * step.wall_s.value
     return replace(step, excludes=(FRAMEWORK, *step.excludes), framework_s=host) if late else step
 
 

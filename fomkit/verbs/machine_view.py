@@ -66,7 +66,7 @@ Charged = TypedDict("Charged", {"name": str, "per": str, "time_s": Stated | None
 Facts = TypedDict("Facts", {
     "peaks": list[Peak], "byte_per_s": Stated | None, "capacity_byte": Stated | None, "launch_s": Stated | None,
     "fresh_byte_per_s": Stated | None, "fresh_above_byte": float | None, "host_byte_per_s": Stated | None,
-    "reserve_byte": Stated | None,
+    "host_op_s": Stated | None, "reserve_byte": Stated | None, "software": str,
     "node_devices": int | None, "system_nodes": int | None, "availability": float, "links": list[LinkFacts],
     "overheads": list[Charged], "energy": EnergyStated | None, "price": Priced | None,
 })  # fmt: skip

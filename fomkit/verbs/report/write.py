@@ -168,6 +168,7 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, Fact, str]]:
         ("memory bandwidth", device.byte_per_s, "byte_per_s"), ("memory", device.capacity_byte, "byte"),
         ("host cost of a launch", device.launch_s, "time_s"), ("new pages", device.fresh_byte_per_s, "byte_per_s"),
         ("from the host", device.host_byte_per_s, "byte_per_s"),
+        ("host's start of an op", machine.host_op_s, "time_s"),
     ):  # fmt: skip
         if fact is not None:
             yield name, fact, dimension
