@@ -29,8 +29,6 @@ EAGER_OP_S = Fact(
 A graph of TensorFlow needs 3.5 µs there, less than a launch. Modules alone took 25 to 50 µs (NeuSight's table)."""
 FRAMEWORK = "framework"
 """Name of the excluded term that is the framework's work to start ops, besides their launch."""
-NEARLY = 0.9
-"""Share of a step's time from which a host counts as slow as the step, at all levels of the interval alike."""
 
 
 def _framework_s(started: Started, machine: Machine, device_s: Span) -> Span | None:
@@ -50,7 +48,7 @@ def eager_step(step: StepTime, started: Started, model: ModelProfile, machine: M
     if known or made.get("framework") != "torch" or made.get("device") == OF_SIZES:
         return step
     host = _framework_s(started, machine, step.device_s)
-    late = host is not None and host.value > NEARLY * step.wall_s.value
+    late = host is not None and host.value > 0.9 * step.wall_s.value  # at all levels alike
     return replace(step, excludes=(FRAMEWORK, *step.excludes), framework_s=host) if late else step
 
 
