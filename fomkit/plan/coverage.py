@@ -137,15 +137,17 @@ def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> 
         )
 
 
-def with_wait(shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine) -> dict[str, float]:
-    """Return the shares of a device's time by source, with its wait for the host [s] as a time of its own.
+def host_source(machine: Machine) -> str:
+    """Return the time source of waits for the host: measured where the host's time was, else assumed."""
+    host = machine.host_op_s or machine.device.launch_s
+    return "measured" if host is not None and host.basis == "measured" else "assumed"
 
-    It counts as measured where the host's time was, else as assumed.
-    """
+
+def with_wait(shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine) -> dict[str, float]:
+    """Return the shares of a device's time by source, with its wait for the host [s] as a time of its own."""
     if late_s <= 0:
         return dict(shares)
-    host = machine.host_op_s or machine.device.launch_s
-    kept, source = device_s / (device_s + late_s), "measured" if host and host.basis == "measured" else "assumed"
+    kept, source = device_s / (device_s + late_s), host_source(machine)
     found = {name: share if name == UNPRICED else share * kept for name, share in shares.items()}
     found[source] += (1 - kept) * (1 - shares.get(UNPRICED, 0.0))
     return found

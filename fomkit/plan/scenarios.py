@@ -19,7 +19,7 @@ from fomkit.ops.columns import alike
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.precision import Formats, choose_formats
 from fomkit.ops.tables import SOURCES
-from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, uses_of
+from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, host_source, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms, with_host
@@ -192,8 +192,7 @@ def _figures_of(
     if run_s is not None:
         per_day = runs_per_day(model, machine, run_s, study.scope, runs_at_once(model, machine, study.scope))
     # Only a measured time of the host lets a step that waits for it count as measured.
-    host = machine.host_op_s or machine.device.launch_s
-    unsure = beside.paced_s is not None and host is not None and host.basis != "measured"
+    unsure = host_source(machine) != "measured"
     late = beside.paced_s.value - device_s.value if unsure and beside.paced_s is not None else 0.0
     many, ends = started.ops.shape[1:], ends_of((wall_s, rate, per_day))
     return np.stack([np.broadcast_to(end, many) for end in (*ends, late)])
