@@ -140,7 +140,19 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
         page.line(f"{', '.join(quantities)}: {unit_text if has_ratios else f'no ratios to {base} were measured'}")
         _add_overview(page, content)
-    _add_summary(page, content)
+    if extended := [(one, one["calibrated"]) for one in content["cells"] if one["calibrated"] is not None]:
+        page.line("calibrated on another model:", "bold")
+        page.lines(starmap(_extended_line, extended))
+    if extended := [(one, one["with_host_term"]) for one in content["cells"] if one["with_host_term"] is not None]:
+        page.line("with the host's time of another machine:", "bold")
+        page.lines(starmap(_extended_line, extended))
+    for key in ("absolute", "ratio", "calibrated", "with_host_term"):
+        if (found := content["summary"][key]) is not None:
+            page.line(
+                f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
+                f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
+                f"{found['inside']} inside their interval"
+            )
     if cells:
         page.notes(content["notes"], "yellow")
         page.lines(_LEGEND)
@@ -156,24 +168,6 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         )
         page.line(f"--all shows all {len(content['cells'])} cells{more}: times, intervals, what limits each time")
     return page.text()
-
-
-def _add_summary(page: Page, content: grid.ComparedContent) -> None:
-    """Add the calibrated and the host-extended cells, then the means by name."""
-    cells, summary = content["cells"], content["summary"]
-    if extended := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
-        page.line("calibrated on another model:", "bold")
-        page.lines(starmap(_extended_line, extended))
-    if extended := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
-        page.line("with the host's time of another machine:", "bold")
-        page.lines(starmap(_extended_line, extended))
-    for key in ("absolute", "ratio", "calibrated", "with_host_term"):
-        if (found := summary[key]) is not None:
-            page.line(
-                f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
-                f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
-                f"{found['inside']} inside their interval"
-            )
 
 
 def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
@@ -325,19 +319,6 @@ def aim_range(ends: tuple[float, float], figure: str) -> str:
     return f"{validated_figure(least, figure)} to {validated_figure(most, figure)}"
 
 
-def _add_aims(page: Page, aims: list[Entry]) -> None:
-    met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
-    page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
-    table = table_of_numbers(_AIM)
-    for aim in aims:
-        figure = aim["figure"]
-        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
-        words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
-        table.add_row(*cells, style="" if aim["met"] else "bold")
-    page.table(table)
-
-
 def _published_value(value: float, unit: str) -> str:
     if unit == "s":
         return format_quantity(value, "time_s")
@@ -370,7 +351,17 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     of intervals that contain the truth. Score is the mean interval score of log values, constant that of one band.
     """
     page = Page(screen)
-    _add_aims(page, content["aims"])
+    aims = content["aims"]
+    met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
+    page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
+    table = table_of_numbers(_AIM)
+    for aim in aims:
+        figure = aim["figure"]
+        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
+        words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
+        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
+        table.add_row(*cells, style="" if aim["met"] else "bold")
+    page.table(table)
     sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)

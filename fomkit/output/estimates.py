@@ -181,34 +181,6 @@ def _op_explained(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
         yield "floor", f"{_seconds(floor_s)} by {by}, {share}; bound: {entry['bound']}"
 
 
-def _add_op(page: Page, place: int, entry: ExplainedOp) -> None:
-    from rich.table import Table
-
-    page.heading(f"{place}. {entry['sizes']}")
-    grid = Table.grid("", "", "", padding=(0, 2))
-    for name, text in _op_explained(entry):
-        grid.add_row("", name, text)
-    page.table(grid)
-
-
-def _add_measurements(page: Page, content: Explanation) -> None:
-    page.heading("to time on the machine, best first: the step's interval after an exact timing")
-    broad = page.screen.width >= _BROAD
-    more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
-    rows = []
-    for one in content["measurements"]:
-        passes, left = ", ".join(one["passes"]), format_interval(one["step_s"], "time_s")
-        cells = [f"{one['sizes']}, {passes}"]
-        if broad:
-            cells = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
-        rows.append([*cells, left, f"{one['shrinks']:.1%}"])
-    page.rows(["op", *more, "step then", figure("shrinks")], rows)
-    if content["all_measured"] is not None:
-        left = format_interval(content["all_measured"], "time_s")
-        page.line(f"with all of these timed, the step's interval would be {left}")
-    page.line("-o FILE.csv writes these as a table of ops; the effect of a timing on similar ops is not counted")
-
-
 def _evidence_head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
     interval = interval_words(content["interval"], step, "time_s")
@@ -229,16 +201,36 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
 
 def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/explain/1`` as text."""
+    from rich.table import Table
+
     page = Page(screen)
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
-        _add_op(page, place, one)
+        page.heading(f"{place}. {one['sizes']}")
+        grid = Table.grid("", "", "", padding=(0, 2))
+        for name, text in _op_explained(one):
+            grid.add_row("", name, text)
+        page.table(grid)
     costs = [cost for one in content["ops"] for cost in one["costs"].values()]
     if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
         page.heading("named parts of the formulas", "")
         page.lines(f"  {name} = {_with_dots(text)}" for name, text in named.items())
-    _add_measurements(page, content)
+    page.heading("to time on the machine, best first: the step's interval after an exact timing")
+    broad = page.screen.width >= _BROAD
+    more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
+    rows = []
+    for case in content["measurements"]:
+        passes, then = ", ".join(case["passes"]), format_interval(case["step_s"], "time_s")
+        cells = [f"{case['sizes']}, {passes}"]
+        if broad:
+            cells = [case["sizes"], passes, f"{case['executions']:,.0f}", case["time_source"]]
+        rows.append([*cells, then, f"{case['shrinks']:.1%}"])
+    page.rows(["op", *more, "step then", figure("shrinks")], rows)
+    if content["all_measured"] is not None:
+        then = format_interval(content["all_measured"], "time_s")
+        page.line(f"with all of these timed, the step's interval would be {then}")
+    page.line("-o FILE.csv writes these as a table of ops; the effect of a timing on similar ops is not counted")
     for left in content["unpriced"]:
         page.line(f"without a time: {left['op']} ({left['sizes']}), {left['count']:,.0f} ×")
     page.notes(content["deviations"])

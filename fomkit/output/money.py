@@ -94,15 +94,12 @@ def format_terms(one: Estimated) -> str:
 
 def energy_lines(models: Sequence[Estimated]) -> list[str]:
     """Format one line for each model with energy, and one for all that lack the same facts on a machine."""
-    missing: dict[tuple[str, ...], list[tuple[Estimated, EnergyUsed]]] = {}
-    lines = []
-    for model in models:
-        energy = model["energy_j"]
-        if energy is not None and energy["step"] is None:
-            missing.setdefault((model["target"], *energy["missing"]), []).append((model, energy))
-        elif energy is not None:
-            lines.append(energy_line(model, energy))
-    for (target, *reasons), similar in missing.items():
+    known = [(model, energy) for model in models if (energy := model["energy_j"]) is not None]
+    lines = [energy_line(*one) for one in known if one[1]["step"] is not None]
+    without = (one for one in known if one[1]["step"] is None)
+    for (target, *reasons), similar in by_key(
+        ((one[0]["target"], *one[1]["missing"]), one) for one in without
+    ).items():
         if len(similar) == 1:
             lines.append(energy_line(*similar[0]))
             continue
@@ -349,19 +346,6 @@ def _phase_row(entry: Phase, currency: str | None) -> list[str]:
     ]  # fmt: skip
 
 
-def _phase_table(page: Page, entry: MachinePhases) -> None:
-    """Add the table of phases; columns that no phase fills are left out."""
-    rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
-    head: list[Header] = [
-        "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
-        figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
-        figure("energy_j"),
-    ]  # fmt: skip
-    # The main result is the duration, so the columns about the count of runs are dropped first.
-    first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
-    page.filled_rows(head, rows, first_out)
-
-
 def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
     """Format a sum: without interval where a phase has no spread, and as a lower bound where a phase is one."""
     span, exact = entry[name], entry["no_spread"][name]
@@ -380,7 +364,15 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
 
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
-    _phase_table(page, entry)
+    rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
+    head: list[Header] = [
+        "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
+        figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
+        figure("energy_j"),
+    ]  # fmt: skip
+    # The main result is the duration, so the columns about the count of runs are dropped first.
+    first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
+    page.filled_rows(head, rows, first_out)
     lacking = [
         f"no duration for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]
     ]
@@ -389,7 +381,15 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its duration is"):
         page.line(message, "yellow")
-    _campaign_money(page, entry)
+    if entry["price"] is None:
+        page.line(NO_PRICE)
+    elif entry["money"] is None:
+        page.line(f"money in all: {LACKING}")
+    else:
+        paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
+        units = f"{paid:,} of them" if paid > 1 else "all of it"
+        total = _total_text(entry, "money", lambda span: format_money(span, currency))
+        page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
     if entry["energy_j"] is None:
         page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
@@ -400,18 +400,6 @@ def _machine(page: Page, entry: MachinePhases) -> None:
         if phase["excludes"]:
             page.line(f"{phase['name']}: excluded: {', '.join(phase['excludes'])}; a lower bound")
         page.lines(f"{phase['name']}: {message}" for message in phase["deviations"])
-
-
-def _campaign_money(page: Page, entry: MachinePhases) -> None:
-    if entry["price"] is None:
-        page.line(NO_PRICE)
-    elif entry["money"] is None:
-        page.line(f"money in all: {LACKING}")
-    else:
-        paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
-        units = f"{paid:,} of them" if paid > 1 else "all of it"
-        total = _total_text(entry, "money", lambda span: format_money(span, currency))
-        page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
 
 
 def _why_no_energy(entry: MachinePhases) -> str:

@@ -444,7 +444,7 @@ def _all_deviations(
         *estimated.fit.notes,
         *_deviations(model, machine, estimated.run_time, options, shares),
         *_unused_table_notes(machine, estimated, shares),
-        *wide_notes(estimated.step, lambda: estimated.ops),
+        *wide_notes(estimated.step, lambda: estimated.ops, machine),
         *_smaller_batch_notes(model, traced, fitted, estimated),
         *processor_notes(traced, model, machine),
     )

@@ -19,6 +19,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
+from fomkit.plan.coverage import software_notes
 from fomkit.plan.job import Placed
 from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Held, Use, how_to_follow, standing_memory
 from fomkit.plan.memory_of import (
@@ -194,6 +195,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
         coverage=_coverage(machine, reference), plausibility=verdict_on(machine, NO_LIMIT),
+        notes=[*machine.notes, *software_notes(machine)],
     )  # fmt: skip
 
 
