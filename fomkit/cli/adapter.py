@@ -42,12 +42,6 @@ def without_pyarrow() -> Iterator[None]:
         del modules["pyarrow"]
 
 
-def _parameter_text(docs: Help, name: str) -> str:
-    """Return the docstring's own text about a parameter; "" where it refers to another verb."""
-    text = docs.parameters.get(name, "")
-    return "" if text.startswith("As of ") else text.replace("`", "")
-
-
 def _union_types(annotation: Any) -> list[Any]:
     """Return the types of a union without None; for another annotation, that annotation alone."""
     is_union = get_origin(annotation) in (UnionType, Union)
@@ -81,7 +75,12 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
     """Make the option, or the positional argument, of a parameter."""
-    own, metavar, completed = _parameter_text(docs, name), command.metavar.get(name), choices.COMPLETED.get(name)
+    written, metavar, completed = (
+        docs.parameters.get(name, ""),
+        command.metavar.get(name),
+        choices.COMPLETED.get(name),
+    )
+    own = "" if written.startswith("As of ") else written.replace("`", "")  # else the text of another verb
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty

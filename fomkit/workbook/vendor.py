@@ -260,17 +260,6 @@ _PAGE = Path(__file__).with_name("pack.txt")
 """Instructions for the table to fill, as a template."""
 
 
-def _pack_lines(
-    table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]
-) -> tuple[str, ...]:
-    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
-    found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
-    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
-    for (kind, dtype, why), rows in refused:
-        found.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
-    return tuple(found)
-
-
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
     """Make a pack of the ops that account for most of the predicted time of some estimates."""
     table = dominant_ops(estimates)
@@ -281,7 +270,11 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
             requested[model] += share
             timed[model] += 0.0 if refusal else share
     sized = [name for name in _key_columns() if (table[name].notna() & (table[name] != "")).any()]
-    lines = _pack_lines(table, requested, timed)
+    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
+    lines = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
+    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
+    for (kind, dtype, why), rows in refused:
+        lines.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
     shares = "\n".join(f"- {line}" for line in lines)
     page = _PAGE.read_text(encoding="utf-8").format(count=len(table), models=", ".join(requested), shares=shares)
     files = {
@@ -289,7 +282,7 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
         "time_ops.py": script_text(),
         "README.txt": page,
     }
-    return Pack(files, requested, timed, lines)
+    return Pack(files, requested, timed, tuple(lines))
 
 
 PARTS = ("cases", "products", "traffic", "windows", "times")
