@@ -102,14 +102,9 @@ def import_file(
 
 
 def _import_path(
-    path: Path,
-    target: Path,
-    product: str | None,
-    file_format: str | None,
-    given: Mapping[str, Any],
-    *,
+    path: Path, target: Path, product: str | None, file_format: str | None, given: Mapping[str, Any], *,
     force: bool,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Read a file, write the result, and report what was found; ``given``: the options of `import_file`."""
     from fomkit.readers.registry import choose_import
     from fomkit.verbs.profiles import check_save, save
@@ -379,13 +374,9 @@ def import_measurements(
     plain=True,
 )
 def export(
-    source: str | Path | ModelProfile,
-    output: str | Path,
-    *,
-    machine: str | None = None,
-    file_format: Literal["benchmarker", "measurements"] | None = None,
-    force: bool = False,
-) -> Answer:
+    source: str | Path | ModelProfile, output: str | Path, *, machine: str | None = None,
+    file_format: Literal["benchmarker", "measurements"] | None = None, force: bool = False,
+) -> Answer:  # fmt: skip
     """Write measurements as records of the modular benchmarker, with all fields that an import kept.
 
     A model profile made with --measure becomes a table of measurements, for 'estimate --from' and 'compare'.
