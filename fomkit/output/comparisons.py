@@ -231,11 +231,6 @@ def _model_cells(model: here.ModelContent) -> Iterator[str]:
         yield from ("yes" if one["hit"] else "no", f"{one['interval_score']:.2f}")
 
 
-def _ratio_cells(ratio: here.RatioContent) -> list[str]:
-    other = ratio["precision"] or f"{ratio['threads']} threads"
-    return [ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}", _signed(ratio["error"])]
-
-
 def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/here/1`` as text.
 
@@ -254,7 +249,11 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
         )
     if content["ratios"]:
         page.heading("The step on one thread, relative to another way of running it, as if on two machines:")
-        page.rows_of_numbers(_RATIOS, map(_ratio_cells, content["ratios"]))
+        page.rows_of_numbers(
+            _RATIOS,
+            ((one["model"], one["precision"] or f"{one['threads']} threads", f"{one['timed']:.2f}",
+              f"{one['projected']:.2f}", _signed(one["error"])) for one in content["ratios"]),
+        )  # fmt: skip
     for model in content["models"]:
         if model["energy"] is not None:
             page.line(f"energy of {model['model']}: {energy_text(model['energy'])}")
@@ -335,14 +334,6 @@ def published_cells(one: Entry) -> list[str]:
     ]  # fmt: skip
 
 
-def add_published(page: Page, entries: Iterable[Entry]) -> None:
-    """Add the table of published figures and their sources."""
-    known = list(entries)
-    page.line("Megatron-LM as published: steps and activations of many devices", "bold")
-    page.rows_of_numbers(_PUBLISHED, map(published_cells, known))
-    page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in known))}")
-
-
 def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/validate/1`` as text.
 
@@ -372,7 +363,9 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
             table.add_row(*_score_cells(line))
         page.table(table)
     page.line("")
-    add_published(page, content["published"])
+    page.line("Megatron-LM as published: steps and activations of many devices", "bold")
+    page.rows_of_numbers(_PUBLISHED, map(published_cells, content["published"]))
+    page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in content['published']))}")
     page.line("")
     page.lines(content["said"])
     page.line(f"Intervals of {level_text(content['interval'])}. Not scored:")

@@ -247,12 +247,6 @@ def measurement_rows(content: Explanation) -> list[Entry]:
 _LISTED = 12
 
 
-def _listed_rows(rows: Sequence[object], word: str) -> str:
-    listed = ", ".join(map(str, rows[:_LISTED]))
-    more = len(rows) - _LISTED
-    return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
-
-
 def format_prediction(content: Totals, name: str) -> str:
     """Format the totals of a predicted table: rows, evidence, sum of the times, and rows without a time."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
@@ -265,10 +259,10 @@ def format_prediction(content: Totals, name: str) -> str:
         least = "at least " if content["unpriced"] else ""
         interval = interval_words(content["interval"], total, "time_s")
         lines.append(f"sum of time × count: {least}{seconds(total['value'])} ({interval})")
-    lines += [
-        f"unpriced, kind {kind}: {len(rows):,} ({_listed_rows(rows, content['rows_are'])})"
-        for kind, rows in content["unpriced"].items()
-    ]
+    for kind, rows in content["unpriced"].items():
+        listed, more = ", ".join(map(str, rows[:_LISTED])), len(rows) - _LISTED
+        words = f"{content['rows_are']}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
+        lines.append(f"unpriced, kind {kind}: {len(rows):,} ({words})")
     return "\n".join(lines) + "\n"
 
 
@@ -285,14 +279,6 @@ def _step_text(run: Entry, clock: str) -> str:
     interval = "" if None in ends else f", 95 % interval of it {seconds(ends[0])} to {seconds(ends[1])}"
     clock_text = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
     return f"{seconds(times['median_s'])} {clock_text}{interval}, {quartiles}"
-
-
-def _run_conditions(run: Entry) -> str:
-    threads = "" if run["device"] == "gpu" else f", {count_text(run['threads'], 'thread')}"
-    load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
-    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "default"
-    precision = f", autocast to {run['precision']}" if run["precision"] else ""
-    return f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}"
 
 
 def energy_text(energy: Entry) -> str:
@@ -336,10 +322,11 @@ def measured_lines(run: Entry) -> list[str]:
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
     lines = [f"measured step: {_step_text(run, run['clock'])}"]
     lines += [f"  by another clock: {_step_text(run, name)}" for name in others]
-    return [
-        *lines,
-        _run_conditions(run),
-        *([f"energy: {energy_text(run['energy'])}"] if run["energy"] else []),
-        *(_op_lines(run) if run["ops"] else []),
-        *(f"note: {note}" for note in run["notes"]),
-    ]
+    threads = "" if run["device"] == "gpu" else f", {count_text(run['threads'], 'thread')}"
+    load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
+    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "default"
+    precision = f", autocast to {run['precision']}" if run["precision"] else ""
+    lines.append(f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}")
+    if run["energy"]:
+        lines.append(f"energy: {energy_text(run['energy'])}")
+    return [*lines, *(_op_lines(run) if run["ops"] else []), *(f"note: {note}" for note in run["notes"])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
@@ -223,11 +224,7 @@ def _cost_money(page: Page, content: CostContent) -> None:
     page.lines(f"  {note}" for note in money["notes"])
 
 
-def _currency(content: CostContent) -> str:
-    return content["money"]["currency"] if content["money"] else ""
-
-
-def _add_inference(page: Page, content: CostContent) -> None:
+def _add_inference(page: Page, content: CostContent, currency: str) -> None:
     one = content["inference"]
     if one is None:
         why = "it is priced on one device" if "job" in content else "the profile has no forward pass"
@@ -238,19 +235,10 @@ def _add_inference(page: Page, content: CostContent) -> None:
     rate = between(one["sample_per_s"], lambda value: format_number(value, 4), f"{made}/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
     if one["money_per_million"] is not None:
-        million = format_money(one["money_per_million"], _currency(content))
-        page.line(f"  a million {made} cost {million}")
+        page.line(f"  a million {made} cost {format_money(one['money_per_million'], currency)}")
     if one["excludes"]:
         page.line(f"  excluded: {', '.join(one['excludes'])}")
     page.lines(f"  {message}" for message in one["deviations"])
-
-
-def _carbon(page: Page, content: CostContent) -> None:
-    energy, carbon = content["energy_j"], content["carbon"]
-    if energy is not None and energy["run"] is not None:
-        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
-    if carbon is not None:
-        _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
 
 
 def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | None, what: str) -> None:
@@ -270,29 +258,6 @@ def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | Non
     page.lines(f"  {note}" for note in carbon["notes"])
 
 
-def _target_line(page: Page, content: CostContent) -> None:
-    one = content["to_target"]
-    if one is None:
-        return
-    cost = "" if one["money"] is None else f", {format_money(one['money'], _currency(content))}"
-    epochs = between(one["epochs"], lambda value: format_number(value, 3), "epochs")
-    goal = f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}"
-    page.line(f"{goal}: {epochs}, {format_time(one['to_target_s'])}{cost} ({one['source']})")
-    page.lines(f"  {note}" for note in one["notes"])
-
-
-def _speedup(page: Page, content: CostContent) -> None:
-    one = content["speedup"]
-    if one is None:
-        return
-    modelled = between(one["modelled"], lambda value: format_number(value, 3))
-    alone = alone_text(one["excludes_alone"])
-    page.line(f"modelled speed-up over {one['baseline']}, {one['of']}: {modelled}{f'; {alone}' if alone else ''}")
-    if one["naive_product"] is not None:
-        factors = " × ".join(f"{factor:g}" for factor in one["claimed"].values())
-        page.line(f"  naive: {factors} = {one['naive_product']:,.7g}, a {one['naive']}")
-
-
 def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/cost/1`` as text."""
     page = Page(screen)
@@ -301,8 +266,30 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
     page.line(f"{title}: {times}{mark_of(content)}", "bold")
     page.lines(job_lines(content))
-    for write in (_cost_money, _target_line, _add_inference, _carbon, _speedup):
-        write(page, content)
+    _cost_money(page, content)
+    currency = content["money"]["currency"] if content["money"] else ""
+    if (goal := content["to_target"]) is not None:
+        cost = "" if goal["money"] is None else f", {format_money(goal['money'], currency)}"
+        epochs = between(goal["epochs"], partial(format_number, digits=3), "epochs")
+        what = f"to {goal['metric']} {goal['target']:g} at batch {content['batch']:,}"
+        page.line(f"{what}: {epochs}, {format_time(goal['to_target_s'])}{cost} ({goal['source']})")
+        page.lines(f"  {note}" for note in goal["notes"])
+    _add_inference(page, content, currency)
+    energy, carbon = content["energy_j"], content["carbon"]
+    if energy is not None and energy["run"] is not None:
+        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
+    if carbon is not None:
+        _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
+    if (gain := content["speedup"]) is not None:
+        modelled, alone = (
+            between(gain["modelled"], partial(format_number, digits=3)),
+            alone_text(gain["excludes_alone"]),
+        )
+        also = f"; {alone}" if alone else ""
+        page.line(f"modelled speed-up over {gain['baseline']}, {gain['of']}: {modelled}{also}")
+        if gain["naive_product"] is not None:
+            factors = " × ".join(f"{factor:g}" for factor in gain["claimed"].values())
+            page.line(f"  naive: {factors} = {gain['naive_product']:,.7g}, a {gain['naive']}")
     _once(page, content["once"])
     if content["excludes"]:
         terms = ", ".join(content["excludes"])

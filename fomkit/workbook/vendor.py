@@ -60,13 +60,6 @@ def _shown_copy(record: Record, **own: object) -> Record:
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
-def _anonymous_baseline(sheet_model: SheetModel) -> Machine:
-    """Return the nameless baseline: one device that does all its units of work."""
-    timings = sheet_model.machines[0].timings
-    title = "the machine that the suite compares with, known by its units a day"
-    return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
-
-
 def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
     times = {}
     if target in facts.given:
@@ -106,9 +99,15 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
     own = _shown_copy(sheet_model.machine(target))
+    # The nameless baseline is one device that does all its units of work.
+    title, timings = (
+        "the machine that the suite compares with, known by its units a day",
+        sheet_model.machines[0].timings,
+    )
+    nameless = Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
     return _shown_copy(
         sheet_model,
-        machines=(own, _anonymous_baseline(sheet_model)) if rated else (own,),
+        machines=(own, nameless) if rated else (own,),
         workloads=tuple(
             _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
         ),
