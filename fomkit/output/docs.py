@@ -181,11 +181,8 @@ def _short_answer(entries: Sequence[Entry]) -> str:
 def _earlier_figures(content: Entry) -> str:
     """Format the figures of earlier versions, with those of this page in the last row."""
     named = content["headlines"]
-    now = {
-        "date": "this page",
-        "version": content["fomkit"],
-        "figures": {one["name"]: one["value"] for one in named},
-    }
+    figures = {one["name"]: one["value"] for one in named}
+    now = {"date": "this page", "version": content["fomkit"], "figures": figures}
     rows = [
         [f"{row['date']}, {row['version']}", *(_in_percent(row["figures"].get(one["name"])) for one in named)]
         for row in (*content["history"], now)

@@ -245,9 +245,8 @@ def compare(
     on_target = by_machine[: len(targets)]
     on_baseline = by_machine[-1] if baseline else []
     whole = all(one.unit_per_day is not None for one in on_baseline)
-    merits = (
-        [figure_of_merit(rates(on_baseline), rates(one)) for one in on_target] if on_baseline and whole else []
-    )
+    rated = on_target if on_baseline and whole else []
+    merits = [figure_of_merit(rates(on_baseline), rates(one)) for one in rated]
     explained: dict[str, tuple[Explained, ...]] = {}
     if merits:
         from fomkit.merit.measured_steps import NOTHING_MEASURED, explained_models
@@ -256,13 +255,8 @@ def compare(
             merit.target.machine: explained_models([*on_baseline, *one], options, measured or NOTHING_MEASURED)
             for merit, one in zip(merits, on_target, strict=True)
         }
-    return Comparison(
-        tuple(estimated for estimates in on_target for estimated in estimates),
-        tuple(on_baseline),
-        tuple(merits),
-        tuple(failures),
-        explained,
-    )
+    estimates = tuple(estimated for one in on_target for estimated in one)
+    return Comparison(estimates, tuple(on_baseline), tuple(merits), tuple(failures), explained)
 
 
 Study = TypedDict("Study", {

@@ -324,14 +324,9 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     formats = Formats("") if options.precision is None else formats_named(options.precision)
     followed = in_formats(model, sizes, formats)
     if followed is None and options.precision is not None:
-        traced = "was traced in other formats, from which no rule derives what such a step keeps"
-        what = (
-            OTHER_PRECISION
-            if model.trains_by_sizes
-            else "has no order of its ops"
-            if model.order is None
-            else traced
-        )
+        what = "was traced in other formats, from which no rule derives what such a step keeps"
+        what = "has no order of its ops" if model.order is None else what
+        what = OTHER_PRECISION if model.trains_by_sizes else what
         why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
         raise FomkitError(model.name, why)
     assumed = assumed_of(model, sizes, formats)

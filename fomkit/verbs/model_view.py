@@ -384,10 +384,8 @@ def formulas_content(model: ModelProfile, options: Options) -> Formulas:
     check_table(numeric, "OPS", model.name)
     costed = add_costs(numeric, checked=True)
     work = costed[list(QUANTITIES)].mul(costed["count"], axis=0)
-    groups = {
-        **{str(name): rows for name, rows in work.groupby(costed["pass_name"].map(_word_of_pass))},
-        STEP: work,
-    }
+    by_pass = work.groupby(costed["pass_name"].map(_word_of_pass))
+    groups = {**{str(name): rows for name, rows in by_pass}, STEP: work}
     values = {name: {key: float(rows[key].sum()) for key in QUANTITIES} for name, rows in groups.items()}
     free: set[Any] = set()
     rows = list[FormulaRow]()
