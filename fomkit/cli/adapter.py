@@ -75,11 +75,8 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
     """Make the option, or the positional argument, of a parameter."""
-    written, metavar, completed = (
-        docs.parameters.get(name, ""),
-        command.metavar.get(name),
-        choices.COMPLETED.get(name),
-    )
+    written, metavar = docs.parameters.get(name, ""), command.metavar.get(name)
+    completed = choices.COMPLETED.get(name)
     own = "" if written.startswith("As of ") else written.replace("`", "")  # else the text of another verb
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:

@@ -151,11 +151,8 @@ def suite_content(result: SuiteResult) -> SuiteContent:
             probability=probability if result.has_interval and not result.withheld else None,
             verdict=NOT_GIVEN if result.withheld else verdict(probability, PROPOSAL), why=result.withheld or None,
         )  # fmt: skip
-    messages = (
-        text
-        for estimate in result.estimates
-        for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
-    )
+    machines = [estimate.machine for estimate in result.estimates]
+    messages = (text for machine in machines for text in (*machine.caveats, *verdict_on(machine)))
     return as_content(
         SuiteContent, suite, result, schema="fomkit/fom/1", fomkit=__version__, suite=suite.name,
         baseline=result.machines[0].name, target=result.machines[1].name,

@@ -153,10 +153,8 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
         block = {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         works = [sheets.sheet_model.workload(name) for name in merit.weights]
-        weights, differ = (
-            [one.weight for one in works],
-            "; units differ" * (len({one.unit.name for one in works}) > 1),
-        )
+        weights = [one.weight for one in works]
+        differ = "; units differ" * (len({one.unit.name for one in works}) > 1)
         for name, formulas, ends in _figures(cells, merit, block, weights):
             unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))
             label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name

@@ -100,17 +100,12 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     rated = any(rate is not None for rate in rates.values())
     own = _shown_copy(sheet_model.machine(target))
     # The nameless baseline is one device that does all its units of work.
-    title, timings = (
-        "the machine that the suite compares with, known by its units a day",
-        sheet_model.machines[0].timings,
-    )
-    nameless = Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
+    title = "the machine that the suite compares with, known by its units a day"
+    nameless = Machine(BASELINE, title, "lab", Device(), own.timings, node_devices=1, system_nodes=1)
     return _shown_copy(
         sheet_model,
         machines=(own, nameless) if rated else (own,),
-        workloads=tuple(
-            _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
-        ),
+        workloads=tuple(_workload_for(one, target, rates[one.name]) for one in sheet_model.workloads),
         cases=tuple(
             _shown_copy(case, ops=tuple(_shown_copy(line, evidence=_time_source_text(line)) for line in case.ops))
             for case in sheet_model.cases
