@@ -195,10 +195,8 @@ def _finding(page: Page, number: str, entry: advise.Found, content: advise.Advic
     if entry["rejected"]:
         lines.append(("rejected", entry["rejected"]))
     sure = _SURETIES.get(entry["surety"] or "", "") if entry["state"] == "advice" else ""
-    lines += [
-        ("do", entry["do"]),
-        ("how sure", f"{sure[:1].upper()}{sure[1:]}. {entry['sure']}" if sure else entry["sure"]),
-    ]
+    how_sure = f"{sure[:1].upper()}{sure[1:]}. {entry['sure']}" if sure else entry["sure"]
+    lines += [("do", entry["do"]), ("how sure", how_sure)]
     if entry["column"]:
         lines.append(("column", entry["column"]))
     lines += [("ops" if place == 0 else "", _op(op)) for place, op in enumerate(entry["ops"])]

@@ -281,10 +281,8 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     if carbon is not None:
         _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
     if (gain := content["speedup"]) is not None:
-        modelled, alone = (
-            between(gain["modelled"], partial(format_number, digits=3)),
-            alone_text(gain["excludes_alone"]),
-        )
+        modelled = between(gain["modelled"], partial(format_number, digits=3))
+        alone = alone_text(gain["excludes_alone"])
         also = f"; {alone}" if alone else ""
         page.line(f"modelled speed-up over {gain['baseline']}, {gain['of']}: {modelled}{also}")
         if gain["naive_product"] is not None:

@@ -72,10 +72,9 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     if found is None:
         return
     page.heading("bandwidth per device that a speed-up needs, without overlap, each replica with its own batch")
+    rates = ((one, _needed(one["needed_byte_per_s"])) for one in found["whole"])
     parts = [
-        f"{count_text(one['replicas'], 'replica')}: {_needed(one['needed_byte_per_s'])} on links of tier "
-        f"{one['tier']}"
-        for one in found["whole"]
+        f"{count_text(one['replicas'], 'replica')}: {rate} on links of tier {one['tier']}" for one, rate in rates
     ]
     way = {"auto": "the fastest way of those priced", "parameter_server": "a parameter server"}
     by = way.get(found["algorithm"], f"a {found['algorithm']}")

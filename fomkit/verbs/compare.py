@@ -156,20 +156,14 @@ def _what_fits(estimated: Estimate) -> str:
 
 def unfit_named(named: Iterable[tuple[str, Estimate | None]]) -> tuple[str, ...]:
     """Return a message for each step that no device holds: the name, the reason, and what would fit."""
-    return tuple(
-        f"{name}{one.fit.message.removesuffix(IN_MEMORY)}{_what_fits(one)}"
-        for name, one in named
-        if one is not None and one.fit.message
-    )
+    unfit = ((name, one) for name, one in named if one is not None and one.fit.message)
+    return tuple(f"{name}{one.fit.message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for name, one in unfit)
 
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
     """Return a message for each estimate whose step no device's memory holds."""
-    return tuple(
-        f"{estimated.model.name} on {estimated.machine.name} {estimated.fit.message}"
-        for estimated in estimates
-        if estimated.fit.message
-    )
+    unfit = (one for one in estimates if one.fit.message)
+    return tuple(f"{one.model.name} on {one.machine.name} {one.fit.message}" for one in unfit)
 
 
 def rates(estimates: Sequence[Estimate]) -> Rates:

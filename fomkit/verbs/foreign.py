@@ -170,10 +170,8 @@ def _read_machine(
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     form = "  ".join(f"{{:{'<' if place < 4 else '>'}{width}}}" for place, width in enumerate(widths))
-    lines = [
-        f"{machine.title}: {count_text(len(imported.timings), 'timing')} from {path.name}",
-        *(form.format(*row) for row in rows),
-    ]
+    lines = [f"{machine.title}: {count_text(len(imported.timings), 'timing')} from {path.name}"]
+    lines += [form.format(*row) for row in rows]
     if facts is None:
         lines.append("Peaks and bandwidth are missing in this file and stay unknown; give them with --facts.")
     remarks = [
