@@ -401,14 +401,6 @@ def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     return rows[servable(rows, name.kind)]
 
 
-def _op_ids(rows: pd.DataFrame, name: FamilyName) -> Places:
-    """Return for each row of a family the position of the first row of the same op."""
-    # Ops of equal traffic stay distinct: their differences are part of the uncertainty of the next op.
-    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
-    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
-    return first_alike(rows, [key for key in keys if key in rows.columns])
-
-
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Return the training rows of a family: one per distinct op, shuffled alike whatever the table's order.
 
@@ -421,7 +413,10 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     rows = in_order(_rows_of(timings, name))
     # Tables are grids: every tenth row of a sorted one may have the same width. So rows are shuffled.
     rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
-    ids = _op_ids(rows, name)
+    # Ops of equal traffic stay distinct: their differences are part of the uncertainty of the next op.
+    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
+    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
+    ids = first_alike(rows, [key for key in keys if key in rows.columns])  # position of each op's first row
     places = np.unique(ids)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)
