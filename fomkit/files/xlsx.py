@@ -148,7 +148,7 @@ def _check_part(path: Path, name: str, data: bytes) -> None:
 
 
 def unpacked_file(path: Path) -> bytes:
-    """Read a workbook under the limits of this module, as an uncompressed archive, which is all that openpyxl reads.
+    """Read a workbook's file under the limits of this module, as an uncompressed archive: openpyxl reads no other.
 
     A directory may state a false size of a part, and an unlimited read would unpack it all before noticing.
     """
