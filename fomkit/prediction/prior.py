@@ -175,11 +175,6 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
 
 
-def long_norms(rows: Table) -> Flags:
-    """Return which norms have rows that do not fit in a processor."""
-    return np.asarray(is_in(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
-
-
 def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
     """Return long norms as pointwise ops with the bytes they move, and the factors on the bytes."""
     times = np.where(is_in(rows, "pass_name", "forward"), PASSES[True], PASSES[False])
@@ -199,7 +194,7 @@ def utilisation_of(
     """
     rows = as_rows(rows)
     conv = is_in(rows, "kind", "conv") & is_in(rows, "engine", "matrix") & ~is_in(rows, "pass_name", "backward")
-    twice = long_norms(rows)
+    twice = is_in(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS)  # they do not fit in a processor
     if unknown is None and not (conv | twice).any():
         return typical_utilisation(rows, machine, interval)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)

@@ -250,12 +250,6 @@ def library_of(dtype: str, engine: str) -> str:
     return "vector" if dtype == "fp32" else engine
 
 
-def stored_in_vectors(products: Table) -> list[Flags]:
-    """Return which products are not thin, and which have an m, n or k that is read 16 bytes at a time."""
-    items = np.maximum(16.0 / digit_bytes(products), 1.0)
-    return [thinness(products) == 0, *(numbers(products, name) % items == 0 for name in ("m", "n", "k"))]
-
-
 def runs_in_tiles(products: Table, library: str) -> Flags:
     """Return which products of a library run in tiles as timed ones do.
 
@@ -263,9 +257,10 @@ def runs_in_tiles(products: Table, library: str) -> Flags:
     a row of the first operand holds k numbers, or m if it is stored transposed; a row of the second n, or k; a row
     of the result n.
     """
-    is_wide, m, n, k = stored_in_vectors(products)
     if library == "vector":
-        return np.asarray(is_wide)
+        return np.asarray(thinness(products) == 0)
+    items = np.maximum(16.0 / digit_bytes(products), 1.0)
+    m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
     turned = [numbers(products, name) > 0 for name in ("trans_a", "trans_b")]
     return np.asarray(np.where(turned[0], m, k) & np.where(turned[1], k, n) & n)
 
