@@ -105,6 +105,8 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     if match is None:
         raise FomkitError(where, f"{name} is {text!r}, which is not a number with a unit. {example}")
     number, unit = float(match[1]), match[2]
+    if number == 0 and not unit and dimension == "byte":
+        return 0.0  # no memory in any unit, such as no reserve
     if unit not in units:
         reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {_CALLED[dimension]}"
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")

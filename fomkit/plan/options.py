@@ -203,6 +203,24 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
     return machine
 
 
+def check_host_counts(model: ModelProfile, where: str, launch: str = "eager") -> None:
+    """Raise where steps of a model never wait for a host, so that varying its time would change nothing.
+
+    `launch`: of the layout.
+    """
+    if model.traced_with.get("device") != OF_SIZES:
+        return
+    if not waits_by_block(model):
+        why = "without Python in between, as in compiled steps and in inference"
+    elif launch == "graphs":
+        why = "from graphs, as its layout says"
+    else:
+        return
+    raise FomkitError(
+        where, f"{HOST} has no effect: the ops of {model.name} are launched {why}. Leave it out, or vary launch_s."
+    )
+
+
 def host_waited(host: Fact) -> str:
     """Say that a step's device waits for its host, and how long that needs to start an op."""
     each = format_quantity(host.value, "time_s")
@@ -278,7 +296,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         *(name for link in links for name in link_names(link)),
     }
     device = machine.device
-    for name, value in values.items():
+    for name, value in sorted(values.items()):  # a peak before the one that follows it (`followers`)
         if name not in others:
             machine.check_parameter(name, value)
             device = change_fact(device, name, partial(restated, value=value))
