@@ -288,6 +288,12 @@ class EnergyEstimate:
     notes: tuple[str, ...] = ()
 
 
+def _workload(estimate: Estimate) -> Workload:
+    busy = estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0
+    measured = estimate.basis == "measured"
+    return Workload(estimate.model.name, estimate.sizes.get("batch"), estimate.precision, busy, measured)
+
+
 def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
     """Add the work of an epoch's steps, and of the forward passes of validation."""
     run, level = estimate.run_time, estimate.step.level
@@ -338,10 +344,7 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     devices, run = estimate.model.run.devices_per_run, estimate.run_time
     figures, formats_filled = figures_for(estimate.ops, energy)
     work = price_work(estimate.ops, energy, figures, level)
-    busy = estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0
-    workload = Workload(estimate.model.name, estimate.sizes.get("batch"), estimate.precision, busy,
-                        time_measured=estimate.basis == "measured")  # fmt: skip
-    method, missing = choose_method(energy, workload, work, level)
+    method, missing = choose_method(energy, _workload(estimate), work, level)
     most = at_most(energy, estimate.step)
     limit = energy.limit_w.value if energy.limit_w else None
     if method is None or estimate.coverage["unpriced"] > 0:
