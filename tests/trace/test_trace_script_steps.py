@@ -10,6 +10,7 @@ import pytest
 from traced_work import flop, numbers
 
 from fomkit.core.model import ModelProfile
+from fomkit.frontends.script import loops
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
@@ -32,20 +33,21 @@ class Stopped(BaseException):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., ModelProfile]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
     from fomkit.frontends.script.torch_draft import draft_script
     from fomkit.frontends.script.torch_steps import StepWatch
 
     def run_text(text: str, start: str = START) -> ModelProfile:
         path = tmp_path / "train.py"
+        monkeypatch.setattr(loops, "is_user_file", lambda name: name == str(path))
         path.write_text(start + text, encoding="utf-8")
 
         def stop(_: Any, is_all: bool) -> None:
             if is_all:
                 raise Stopped
 
-        watch = StepWatch(lambda name: name == str(path), stop)
+        watch = StepWatch(stop)
         try:
             with watch.watch():
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})

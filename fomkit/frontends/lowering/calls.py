@@ -211,6 +211,11 @@ class TracedOp:
         return (self.identity, tuple(self.dimensions.items()))
 
 
+def gemm_sizes(b: int, m: int, n: int, k: int, trans_a: int = 0, trans_b: int = 0) -> Dimensions:
+    """Return the dimensions of b products of m×k and k×n matrices; the flags say which are stored transposed."""
+    return {"b": b, "m": m, "n": n, "k": k, "trans_a": trans_a, "trans_b": trans_b}
+
+
 def rnn_sizes(
     cell: str, batch: int, steps: int, widths: Sequence[int], *, layers: int = 1, directions: int = 1
 ) -> Dimensions:
@@ -385,7 +390,7 @@ def alignment(call: Call) -> list[Work]:
     scores = call.array("log_probs")
     frames, batch, _ = scores.shape
     numel = batch * alignment_states(call.array("targets").shape, batch)
-    moved: Dimensions = {"read_byte": 2 * numel * scores.item_byte, "write_byte": numel * scores.item_byte}
+    moved = {"read_byte": 2 * numel * scores.item_byte, "write_byte": numel * scores.item_byte}
     at_once = "deterministic" in call.arguments
     works = [Work("other", {"numel": numel, "inputs": 2, **moved}, scores.dtype)] * (frames * (1 + at_once))
     if at_once or "grad" in call.arguments:
@@ -405,8 +410,8 @@ def sparse_product(call: Call, left: Array, right: Array) -> list[Work]:
 def euclidean(call: Call) -> list[Work]:
     """Price distances of points by a product whose factors have two more columns: squared lengths and ones."""
     first, second = call.array("x1"), call.array("x2")
-    sizes: Dimensions = {"b": prod(first.shape[:-2]), "m": first.shape[-2], "n": second.shape[-2]}
-    return [Work("gemm", {**sizes, "k": first.shape[-1] + 2, "trans_a": 0, "trans_b": 1}, first.dtype)]
+    b, (m, k), n = prod(first.shape[:-2]), first.shape[-2:], second.shape[-2]
+    return [Work("gemm", gemm_sizes(b, m, n, k + 2, 0, 1), first.dtype)]
 
 
 def distances(call: Call) -> list[Work]:

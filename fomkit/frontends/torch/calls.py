@@ -163,10 +163,8 @@ def _is_pointwise(op: Any) -> bool:
     if library == "prims":
         packet, overload_name = getattr(torch.ops.aten, name, None), "Tensor"
     elif name.endswith("_"):
-        packet, overload_name = (
-            getattr(getattr(torch.ops, library), name.removesuffix("_"), None),
-            op._overloadname,
-        )
+        packet = getattr(getattr(torch.ops, library), name.removesuffix("_"), None)
+        overload_name = op._overloadname
     else:
         return False
     overload = getattr(packet, overload_name, None)
