@@ -676,6 +676,36 @@ for step in range(9):
     assert profile.batch == 12
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        "    parameters = {name: one - 0.1 * found[name] for name, one in parameters.items()}",
+        "    for name in found:\n        parameters[name].sub_(0.1 * found[name])",
+        "    for name, one in model.named_parameters():\n        one.grad = found[name]\n    optimizer.step()",
+    ],
+    ids=["new parameters", "in place", "an optimizer"],
+)
+def test_gradients_by_torch_func_are_those_of_the_parameters(
+    update: str, run: Callable[..., ModelProfile]
+) -> None:
+    """The tensors by which it differentiates are no parameters beside those of the model."""
+    profile = run(
+        f"""
+from torch.func import functional_call, grad
+def loss(parameters, x, y):
+    return criterion(functional_call(model, parameters, (x,)), y)
+parameters = {{name: one.detach() for name, one in model.named_parameters()}}
+for step in range(9):
+    x, y = torch.randn(12, 8), torch.randint(3, (12,))
+    found = grad(loss)(parameters, x, y)
+{update}
+""",
+        START if "optimizer" in update else START.rpartition("optimizer =")[0],
+    )
+    assert products(profile) == ONE_STEP
+    assert profile.parameters_total == profile.parameters_trainable == 8 * 16 + 16 + 16 * 3 + 3
+
+
 def test_loops_over_optimizers_and_over_batches_in_memory_are_known(run: Callable[..., ModelProfile]) -> None:
     """A call on a single sample, to choose what to do, is not the batch."""
     profile = run("""

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.core.model import ModelProfile, Workload
+from fomkit.core.model import DOUBTFUL, ModelProfile, Workload
 from fomkit.frontends import drafting
 from fomkit.frontends.drafting import SUMMED, Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
@@ -106,8 +106,10 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
     name = type(optimizer).__name__
     if by_ops:
-        note = f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"
-        return Update(notes=[note])
+        notes = [f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"]
+        if (each := getattr(optimizer, "gradient_accumulation_steps", None) or 1) > 1:
+            notes.append(f"{DOUBTFUL}: the update runs after each {each} batches, and is counted in every step")
+        return Update(notes=notes)
     return Update(unsupported=f"the update by {name}, which does more than a formula here covers")
 
 

@@ -60,6 +60,24 @@ def convolution_backward(call: Call) -> list[Work]:
     return works
 
 
+def convolution_by_steps(call: Call) -> list[Work]:
+    """Price a convolution of (steps, batch, channels) as ATen's ConvolutionTBC.cpp runs it.
+
+    That is a copy of the bias, then a product for each tap of the kernel, without the steps that are padding.
+    """
+    values, weight, bias = call.array("self"), call.array("weight"), call.array("bias")
+    (steps, batch, _), (taps, inner, columns), pad = values.shape, weight.shape, int(call.arguments.get("pad", 0))
+    made = steps + 2 * pad - taps + 1
+    numel = made * batch * columns
+    copied = {"read_byte": bias.byte, "write_byte": numel * values.item_byte}
+    works = [Work("copy", {"numel": numel, "inputs": 1, **copied}, values.dtype)]
+    for tap in range(taps):
+        rows = (min(steps + pad - tap, made) - max(pad - tap, 0)) * batch
+        if rows > 0:
+            works.append(Work("gemm", gemm_sizes(1, rows, columns, inner), values.dtype))
+    return works
+
+
 def stored_transposed(factor: Array) -> int:
     """Return 1 if a matrix is stored column by column, else 0; the strides decide.
 
@@ -299,7 +317,7 @@ PRODUCTS: Mapping[str, Rule | None] = {
     "_sparse_addmm": gemm_of("mat1", "mat2"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
     "_euclidean_dist": calls.euclidean, "convolution": convolution, "convolution_backward": convolution_backward,
-    "_convolution": convolution, "_grouped_mm": grouped,
+    "_convolution": convolution, "conv_tbc": convolution_by_steps, "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 

@@ -327,9 +327,13 @@ class Recording:
         """Add a remark for the profile."""
         self._recorder.note(text)
 
-    def also_train(self, parameters: Iterable[int]) -> None:
-        """Take further tensors, by ``id``, as parameters: a program without an optimizer may make new ones."""
-        self._recorder.stack.parameters.update(parameters)
+    def also_train(self, leaves: Mapping[int, torch.Tensor], nodes: Iterable[Any]) -> None:
+        """Take tensors, by ``id``, that a program may make anew as parameters, and watch the nodes before them."""
+        stack = self._recorder.stack
+        is_known = leaves.keys() <= stack.parameters.keys()
+        stack.parameters.update(leaves)
+        for node in () if is_known else nodes:
+            stack.watch(node, node.next_functions)
 
     def forget(self) -> None:
         """Drop the records so far (an evaluation, or the end of an epoch), unless the training step has begun."""

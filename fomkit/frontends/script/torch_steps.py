@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recor
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
-from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.calls import tensors_of, unwrapped
 from fomkit.frontends.torch.forms import dense_attention
 from fomkit.frontends.torch.order import has_formula
 from fomkit.frontends.torch.profile import watch_backward
@@ -82,6 +82,7 @@ class Program:
 
     `leaves`: the tensors that its backward passes reach, by ``id``. A program that makes new ones in each round
     has another model in each; two or more are wanted, since a single one may be a batch.
+    `is_functional`: whether it differentiates by torch.func, so that its models run on tensors that it hands them.
     `title`: what takes the place of an optimizer's name.
     `rounds_at`: the innermost loop around the backward pass; `length`: of the run, by the loops.
     """
@@ -90,6 +91,7 @@ class Program:
 
     def __init__(self) -> None:
         self.leaves: dict[int, torch.Tensor] = {}
+        self.is_functional = False
         self.rounds_at, self.length = "", RunLength(None, "")
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._are_new = False
@@ -99,19 +101,22 @@ class Program:
         """Return its parameters in the form of an optimizer."""
         return [{"params": list(self.leaves.values())}]
 
-    def reach(self, outputs: Any) -> None:
-        """Note the leaves of the graph behind some outputs, and their values before they are changed."""
+    def reach(self, outputs: Any) -> set[Any]:
+        """Note the leaves of the graph behind some outputs and their values before a change; return its nodes."""
         waiting, seen, found = [one.grad_fn for one in tensors_of(outputs)], set[Any](), dict[int, torch.Tensor]()
         while waiting:
             if (node := waiting.pop()) is None or node in seen:
                 continue
             seen.add(node)
             waiting += [following for following, _ in node.next_functions]
-            if (leaf := getattr(node, "variable", None)) is not None:
+            if (variable := getattr(node, "variable", None)) is not None:
+                leaf = unwrapped(variable)
                 found[id(leaf)] = leaf
+                self.is_functional |= leaf is not variable
         self._are_new |= len(found) > 1 and bool(self.leaves) and not found.keys() & self.leaves.keys()
         self.leaves = found if self._are_new else {**self.leaves, **found}
-        self._before = self._before or [(leaf, leaf.detach().clone()) for leaf in found.values()]
+        self._before = self._before or [(leaf, unwrapped(leaf.detach().clone())) for leaf in found.values()]
+        return seen
 
     def has_updated(self) -> bool:
         """Return whether a parameter has another value than at the first backward pass of the step."""
@@ -219,9 +224,9 @@ class StepWatch(Watch[Capture]):
     def _reach(self, outputs: Any) -> None:
         """Prepare for a step of a program without an optimizer: it ends with the round of a loop that updates."""
         frame = sys._getframe()
-        self._program.reach(outputs)
+        nodes = self._program.reach(outputs)
         if self._now:
-            self._now.also_train(self._program.leaves)
+            self._now.also_train(self._program.leaves, nodes)
         self._program.rounds_at = self._round_watch.around(frame)
         loader = self._recent[-1].loader if self._recent else None
         self._program.length = run_length(frame, loader, self._anew, self._around)
@@ -406,6 +411,11 @@ class StepWatch(Watch[Capture]):
         length = self._program.length
         if not is_own:
             length = run_length(sys._getframe(), loader, self._anew, self._around)
+        parameters = self._parameters()
+        if is_own and self._program.is_functional:
+            owned = Counter(one.shape for model in recording.models.values() for one in model.parameters())
+            if Counter(one.shape for one in parameters) <= owned:  # they take the place of the models' own
+                parameters = []
         if self.rounds == self.wanted == 1:
             length = RunLength(None, "as no loop is around it", steps=1)
         elif self._is_long:
@@ -415,7 +425,7 @@ class StepWatch(Watch[Capture]):
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=length,
-            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
+            parameters=parameters, remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
         )  # fmt: skip
 
 

@@ -58,11 +58,17 @@ def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> 
     return tree_map(changed, dict(values) if isinstance(values, Mapping) else values)
 
 
-def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that holds the memory: of a sparse one its values; inside torch.func, all its samples."""
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, with all its samples, for which one inside torch.func stands."""
     inside: Any = torch._C._functorch
     while inside.is_functorch_wrapped_tensor(tensor):
         tensor = inside.get_unwrapped(tensor)
+    return tensor
+
+
+def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that holds the memory: of a sparse one its values; inside torch.func, all its samples."""
+    tensor = unwrapped(tensor)
     if tensor.layout is torch.strided:
         return tensor
     values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
