@@ -127,7 +127,7 @@ def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[
                 rows = [] if row is None else split_gradients(row)
             found += [rows_of[id(row) if id(row) in rows_of else row.key] for row in rows]
             if one.ran.op.type in _LISTED:
-                kept[_made(one.ran.op.inputs[-1])] = _byte_of_a_trip(one.ran) * one.ran.count
+                kept[_made(one.ran.op.inputs[-1])] = _byte_of_a_trip(one.ran) * one.ran.times
         first, number = number + 1, number + max(len(found), 1)
         yield _Executed(op, inside[0].pass_name, found, first, number, sum(kept.values()))
 

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.core.model import DOUBTFUL, ModelProfile, Workload
+from fomkit.core.model import ModelProfile, Workload
 from fomkit.frontends import drafting
 from fomkit.frontends.drafting import SUMMED, Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
@@ -108,7 +108,9 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
     if by_ops:
         notes = [f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"]
         if (each := getattr(optimizer, "gradient_accumulation_steps", None) or 1) > 1:
-            notes.append(f"{DOUBTFUL}: the update runs after each {each} batches, and is counted in every step")
+            notes.append(
+                f"gradient accumulation: the update runs after each {each} batches; a step has its share of it"
+            )
         return Update(notes=notes)
     return Update(unsupported=f"the update by {name}, which does more than a formula here covers")
 
@@ -268,7 +270,7 @@ def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Node
         else:
             rows = places(one.rows)
         nodes[node_name(one.ran)] = GraphNode(
-            str(one.ran.op.type), one.pass_name, one.ran.count, rows, products.get(one.ran.op, "")
+            str(one.ran.op.type), one.pass_name, one.ran.times, rows, products.get(one.ran.op, "")
         )
     return nodes
 

@@ -155,13 +155,17 @@ def each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
     return dict.fromkeys(names.split(), rule)
 
 
-def add_counts(one: int | str, other: int | str) -> int | str:
+Count = int | float | str
+"""Executions in a step: a number, a share where not every step runs the op, or an expression in named sizes."""
+
+
+def add_counts(one: Count, other: Count) -> Count:
     """Add two counts, numbers or expressions.
 
     >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
     (5, 'seq', '1 + seq - 1')
     """
-    if isinstance(one, int) and isinstance(other, int):
+    if not isinstance(one, str) and not isinstance(other, str):
         return one + other
     return other if one == 0 else f"{one} + {other}"
 
@@ -192,7 +196,7 @@ class TracedOp:
     module: str
     parts: list[TracedOp] = field(default_factory=list)
     input_gradient: bool = True
-    count: int | str = 1
+    count: Count = 1
     lines: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -218,8 +218,8 @@ class LargeModel(TorchFunctionMode):
 
 
 @contextmanager
-def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
-    """Note the effect of autocast regions that are made inside the block."""
+def watch_settings(note: Callable[[str], None]) -> Iterator[None]:
+    """Note the effect of autocast regions that the program makes inside the block, and whether it compiles."""
     kind: Any = torch.amp.autocast_mode.autocast
     make = kind.__init__
 
@@ -233,18 +233,12 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
                 "number formats without autocast, unless --precision of an estimate changes them, as mixed does"
             )
 
-    with replaced(kind, __init__=made):
-        yield
-
-
-def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Add a note if the program compiles inside the block."""
-
-    def compile_nothing(run: Any, *args: Any, **kwargs: Any) -> Any:
+    def compiled(run: Any, *args: Any, **kwargs: Any) -> Any:
         note("compilation is switched off; the eager ops are traced")
         return run(*args, **kwargs)
 
-    return watched(torch, compile=compile_nothing)
+    with replaced(kind, __init__=made), watched(torch, compile=compiled):
+        yield
 
 
 Models = Mapping[str, torch.nn.Module]

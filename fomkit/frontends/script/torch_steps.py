@@ -20,12 +20,11 @@ from torch.optim import optimizer as hooks
 
 from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
-from fomkit.frontends.script import torch_recorder
 from fomkit.frontends.script.child import WANTED_ROUND, RoundWatch, StopProgram, Watch
 from fomkit.frontends.script.loops import RunLength, heads_around, length_by_evaluations, loops_of_program
 from fomkit.frontends.script.rounds import Head
 from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
-from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
+from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, watch_settings
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
@@ -176,8 +175,7 @@ class StepWatch(Watch[Capture]):
             stack.enter_context(self._large.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._relayed(Recording.forget), self._batch, self._quietly))
-            stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
-            stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
+            stack.enter_context(watch_settings(self._remarks.setdefault))
             stack.enter_context(dense_attention(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)

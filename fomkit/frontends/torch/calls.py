@@ -46,6 +46,15 @@ def tensors_of(values: Any, _seen: frozenset[int] = frozenset()) -> list[torch.T
     return found
 
 
+def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Return the tensors among an op's arguments, which nest no deeper than lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
 def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> Any:
     """Change every tensor in nested values and in the attributes of other objects, which are copied."""
 

@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_map
 
 from fomkit.frontends.drafting import replaced, watch_made, watched
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Dimensions, TracedOp, attention_of_shapes, rnn_sizes
-from fomkit.frontends.torch.calls import dtype_name
-from fomkit.frontends.torch.recorder import Recorder, tensors_in
+from fomkit.frontends.torch.calls import dtype_name, tensors_in
+from fomkit.frontends.torch.recorder import Recorder
 
 _KEY: Any = getattr(torch._C.DispatchKey, "AutocastIPU")  # noqa: B009 - not in the stubs
 _CARRIER = "cpu"

@@ -31,6 +31,7 @@ from fomkit.frontends.torch.calls import (
     describe_call,
     facts_of,
     storage_id,
+    tensors_in,
     tensors_of,
     unwrapped,
     with_data,
@@ -436,15 +437,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         step.order.extend(line.traced(self.places) for line in lines)
         step.ops.extend(layers)
         return step
-
-
-def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """Return the tensors among an op's arguments, which nest no deeper than lists."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
 
 
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
