@@ -21,8 +21,6 @@ from fomkit.frontends.lowering.calls import (
     Work,
     copy,
     each,
-    for_each,
-    gemm_sizes,
     other,
     pointwise,
     reduction,
@@ -74,7 +72,7 @@ def convolution_by_steps(call: Call) -> list[Work]:
     for tap in range(taps):
         rows = (min(steps + pad - tap, made) - max(pad - tap, 0)) * batch
         if rows > 0:
-            works.append(Work("gemm", gemm_sizes(1, rows, columns, inner), values.dtype))
+            works.append(Work("gemm", calls.gemm_sizes(1, rows, columns, inner), values.dtype))
     return works
 
 
@@ -94,7 +92,7 @@ def stored_transposed(factor: Array) -> int:
 def product(left: Array, right: Array) -> Dimensions:
     """Return the dimensions of left·right, for factors with two axes or with three, the batch first."""
     b, (m, k), n = prod(left.shape[:-2]), left.shape[-2:], right.shape[-1]
-    return gemm_sizes(b, m, n, k, stored_transposed(left), stored_transposed(right))
+    return calls.gemm_sizes(b, m, n, k, stored_transposed(left), stored_transposed(right))
 
 
 def gemm_of(left: str, right: str) -> Rule:
@@ -118,7 +116,7 @@ def grouped(call: Call) -> list[Work]:
     left, right = call.array("self"), call.array("mat2")
     groups = (call.array("offs") if call.arguments.get("offs") else left).shape[0]
     m, k = left.shape[-2:]
-    sizes = gemm_sizes(groups, m, right.shape[-1], k, stored_transposed(left), stored_transposed(right))
+    sizes = calls.gemm_sizes(groups, m, right.shape[-1], k, stored_transposed(left), stored_transposed(right))
     rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
     each, more = divmod(int(sizes[rows]), groups)
     parts = [(more, each + 1), (groups - more, each or int(rows == "k"))]
@@ -160,7 +158,7 @@ def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensi
     for axis, (first, second) in enumerate(zip(left, right, strict=True)):
         letter = "k" if axis in summed else "b" if first > 1 and second > 1 else "m" if first > 1 else "n"
         sizes[letter] *= max(first, second)
-    return gemm_sizes(**sizes)
+    return calls.gemm_sizes(**sizes)
 
 
 def trilinear(call: Call) -> list[Work]:
@@ -373,12 +371,12 @@ RULES: Mapping[str, Rule | None] = {
         fake_quantize_per_tensor_affine_cachemask_backward quantize_per_tensor
         quantize_per_tensor_dynamic quantize_per_channel dequantize"""),
     # element by element, on lists of tensors
-    **each(for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
+    **each(calls.for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
         _foreach_addcdiv _foreach_addcmul _foreach_clamp_max _foreach_clamp_min _foreach_div _foreach_exp
         _foreach_lerp _foreach_log _foreach_maximum _foreach_minimum _foreach_mul _foreach_neg _foreach_pow
         _foreach_reciprocal _foreach_sign _foreach_sqrt _foreach_sub"""),
-    **each(for_each("copy"), "_foreach_copy _foreach_zero"),
-    **each(for_each("reduction"), "_foreach_norm _foreach_max"),
+    **each(calls.for_each("copy"), "_foreach_copy _foreach_zero"),
+    **each(calls.for_each("reduction"), "_foreach_norm _foreach_max"),
     # data moved unchanged
     **each(copy, """clone _to_copy copy cat stack _chunk_cat constant_pad_nd flip roll rot90 repeat tril triu
         diag_embed block_diag pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im slice_backward
