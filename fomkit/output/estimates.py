@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.units import count_text, format_number, format_quantity
@@ -81,13 +80,14 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
     rows = []
-    for model, (key, name) in product(content["models"], WAYS.items()):
-        step, run, rate = model[key]["step_s"], model[key]["run_s"], model[key]["unit_per_day"]
-        rows.append([
-            model["model"], model["target"], name, seconds(step["value"]), format_interval(step, "time_s"),
-            seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
-            format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
-        ])  # fmt: skip
+    for model in content["models"]:
+        for key, name in WAYS.items():
+            step, run, rate = model[key]["step_s"], model[key]["run_s"], model[key]["unit_per_day"]
+            rows.append([
+                model["model"], model["target"], name, seconds(step["value"]), format_interval(step, "time_s"),
+                seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
+                format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
+            ])  # fmt: skip
     page.rows(
         ["model", "machine", "way", figure("step_s"), "interval", figure("run_s"), "interval",
          figure("unit_per_day"), "interval"], rows,
