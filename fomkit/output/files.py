@@ -246,10 +246,8 @@ class KeptStretches:
             except (ValueError, OSError) as error:
                 reason = f" ({error})"
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
-                raise FomkitError(
-                    str(path),
-                    f"is not what the sweep wrote{reason}. To start again, give --force instead of --resume.",
-                )
+                what = f"is not what the sweep wrote{reason}. To start again, give --force instead of --resume."
+                raise FomkitError(str(path), what)
             yield found
         for block in blocks:
             with whole_file(self._path(self.count)) as stream:
