@@ -346,11 +346,10 @@ def _of_tiles(rows: Rows, dtype: str, machine: Machine, chip: tiles.Chip, peers:
     above = tiles.log_time_over_floor(peers.found, products, chip)
     value, sigma = median_and_spread(peers.found, products.features, peers.weight, above)
     stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
+    source = f"tile model on {stated}, typical of {peers.first} and similar machines"
     wide = op_half_width(peers.interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8)
     low, high = (np.copysign(np.hypot(end * sigma, wide), end) for end in peers.ends)
-    return np.exp(
-        [value, value + low, value + high]
-    ), f"tile model on {stated}, typical of {peers.first} and similar machines"
+    return np.exp([value, value + low, value + high]), source
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
