@@ -105,12 +105,12 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     if match is None:
         raise FomkitError(where, f"{name} is {text!r}, which is not a number with a unit. {example}")
     number, unit = float(match[1]), match[2]
-    if unit not in units:
+    if unit not in units and (unit or number or dimension != "byte"):  # no memory is 0 in every unit
         reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {_CALLED[dimension]}"
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
     if not math.isfinite(number) or number < 0:
         raise FomkitError(where, f"{name} is '{text}'. Give a finite value of 0 or more.")
-    value = in_si(number, units[unit])
+    value = in_si(number, units.get(unit, 1.0))
     if value and not LEAST <= value <= MOST:
         raise FomkitError(where, f"{name} is '{text}', outside the plausible range. Check number and unit.")
     return value

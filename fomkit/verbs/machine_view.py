@@ -14,13 +14,13 @@ from fomkit.core.machine import Energy, Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import BATCH, TO_SHORT, ModelProfile
 from fomkit.ops.groups import column_texts
-from fomkit.ops.precision import Formats, choose_formats, formats_named
+from fomkit.ops.precision import Formats, choose_formats, computes_in_16, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
 from fomkit.plan.job import Placed
-from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Held, Use, how_to_follow, standing_memory
+from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Held, Use, how_to_follow
 from fomkit.plan.memory_of import (
     fit_in,
     held_by_sizes,
@@ -28,6 +28,7 @@ from fomkit.plan.memory_of import (
     largest_batch,
     reserve_of,
     room_byte,
+    standing_in,
     step_memory,
 )
 from fomkit.plan.options import Options, choose_sizes
@@ -300,8 +301,8 @@ def _followed(use: Use) -> Followed:
     }  # fmt: skip
 
 
-def _standing(model: ModelProfile, sizes: Mapping[str, int]) -> Followed:
-    standing = standing_memory(resize_ops(model.ops, sizes, model.name), model.parameters_total)
+def _standing(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> Followed:
+    standing = standing_in(model, sizes, formats)
     if standing is None:
         raise FomkitError(
             model.name,
@@ -346,6 +347,18 @@ def _room_content(
     )  # fmt: skip
 
 
+def _check_standing(model: ModelProfile, precision: str, derived: bool) -> None:
+    """Raise unless what every step in other number formats holds is known where its activations are not.
+
+    `derived`: whether a rule gives the parameters, gradients and optimizer state in these formats.
+    """
+    if model.order is None and not model.trains_by_sizes and (derived or not computes_in_16(model.ops)):
+        return
+    traced = "was traced in other formats, from which no rule derives what such a step keeps"
+    why = OTHER_PRECISION if model.trains_by_sizes else traced
+    raise FomkitError(model.name, f"{why}, so its memory in {precision} is unknown. Leave precision out.")
+
+
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> Memory:
     """Return the memory that one step needs, by moment, role and module, and whether it fits a device.
 
@@ -355,25 +368,20 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     sizes = choose_sizes(model, options.wanted_sizes)
     formats = Formats("") if options.precision is None else formats_named(options.precision)
     followed = in_formats(model, sizes, formats)
+    copies = bool(model.ops["op"].eq(TO_SHORT).any())
     if followed is None and options.precision is not None:
-        traced = "was traced in other formats, from which no rule derives what such a step keeps"
-        what = (
-            OTHER_PRECISION
-            if model.trains_by_sizes
-            else "has no order of its ops"
-            if model.order is None
-            else traced
-        )
-        why = f"{what}, so its memory in {options.precision} is unknown. Leave precision out."
-        raise FomkitError(model.name, why)
+        _check_standing(model, options.precision, copies or formats.stream != "fp32")
     assumed = assumed_of(model, sizes, formats)
     model = followed or model
     use = step_memory(model, sizes)
     held = None if followed is None else held_by_sizes(model, sizes)
-    found = _followed(use) if use is not None else _standing(model, sizes) if held is None else _by_sizes(held)
+    if use is not None:
+        found = _followed(use)
+    else:
+        found = _standing(model, sizes, formats) if held is None else _by_sizes(held)
     needed = use.peak_byte if use is not None else sum(byte or 0.0 for byte in found["totals"].values())
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
-    of_sizes = [OF_16_BITS] * bool(model.ops["op"].eq(TO_SHORT).any()) if held is None else [BY_SIZES]
+    of_sizes = [OF_16_BITS] * (copies and formats.stream != "fp32") if held is None else [BY_SIZES]
     room, whole = None, use is not None or held is not None
     if machine is not None:
         left = room_byte(machine) if whole else None
