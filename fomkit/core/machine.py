@@ -25,11 +25,12 @@ EnergyScope = Literal["chip", "node", "wall"]
 PEAK, HOST = "flop_per_s", "host_op_s"
 RATES = ("byte_per_s", "launch_s")
 """Parameters of a device besides its peaks, each the name of a fact."""
-_DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
+_DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s", HOST: "time_s", "capacity_byte": "byte",
+               "reserve_byte": "byte", "availability": "share", "nodes": "", "node_devices": ""}  # fmt: skip
 _WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "host": HOST, "capacity": "capacity_byte",
           "reserve": "reserve_byte"}  # fmt: skip
 """Names of parameters in a machine's file."""
-_AS_STATED, _COUNTS = "-as-stated", {"nodes": "system_nodes", "node_devices": "node_devices"}
+_AS_STATED, _TEXTS = "-as-stated", ("name", "title", "software")
 
 
 def nearest_parameter(name: str, known: Iterable[str]) -> str:
@@ -47,10 +48,7 @@ TIMED_OPS = "timed ops"
 
 @dataclass(frozen=True)
 class Fact:
-    """A value in SI units with its interval, its basis and its source.
-
-    ``low`` and ``high`` equal ``value`` where the source states no spread.
-    """
+    """A value in SI units with its interval (both ends equal it if no spread is stated), basis and source."""
 
     value: float
     low: float
@@ -374,29 +372,10 @@ class Machine:
         ('v100-as-stated', 1200000000000.0, "stated by you: with_(bandwidth='1.2 TB/s')")
         """
         given, found = dict(units.stated_facts(stated, more, _WORDS)), self
+        # Rates first: what they change is the origin, which has no other stated facts.
         for name, (word, value) in sorted(given.items(), key=lambda one: (one[0] not in self.parameters, one[0])):
-            before, device, change = found, found.device, dict[str, Any]()
-            state = partial(restated, source=units.stated_note({name: (word, value)}))
-            if name in self.parameters:
-                self.check_parameter(name, number := units.stated_number(value, _DIMENSIONS.get(name, PEAK), word))
-                found = found.changed(change_fact(device, name, partial(state, value=number)))
-            elif name == "capacity_byte":
-                fact = state(device.capacity_byte, units.stated_number(value, "byte", word))
-                change["device"] = replace(device, capacity_byte=fact)
-            elif name == "reserve_byte":
-                change[name] = state(found.reserve_byte, units.stated_number(value, "byte", word, 0))
-            elif name in (HOST, "availability"):
-                number = units.stated_number(value, "time_s" if name == HOST else "share", word)
-                change[name] = state(found.host_op_s, number) if name == HOST else number
-            elif name in _COUNTS:
-                change[_COUNTS[name]] = round(units.stated_number(value, "", word))
-            elif name in ("name", "title", "software"):
-                change[name] = units.stated_text(value, name)
-            else:
-                known = {*_WORDS, *_COUNTS, *self.parameters, HOST, "availability", "name", "title", "software"}
-                what = f"is not a fact that can be stated. {nearest_names(word, known)}"
-                raise FomkitError(f"with_({word}=…)", what)
-            if (found := replace(found, **change)) == before:
+            before, found = found, found._with_fact(name, word, value)
+            if found == before:
                 del given[name]
         if not given:
             return self
@@ -408,6 +387,27 @@ class Machine:
         carried = f"; timings of {built} as built are rescaled, each op at the same utilisation" * rescaled
         every, notes = units.stated_on_top(self.notes, self.stated, given, carried)
         return with_room(replace(found, stated=every, notes=notes), "with_")
+
+    def _with_fact(self, name: str, word: str, value: object) -> Machine:
+        """Return a copy with the fact ``name``, stated as ``word``."""
+        known = {*_DIMENSIONS, *_TEXTS, *self.parameters}
+        if name not in known:
+            what = f"is not a fact that can be stated. {nearest_names(word, {*_WORDS, *known})}"
+            raise FomkitError(f"with_({word}=…)", what)
+        if name in _TEXTS:
+            text: dict[str, Any] = {name: units.stated_text(value, name)}
+            return replace(self, **text)
+        number = units.stated_number(value, _DIMENSIONS.get(name, PEAK), word, int(name != "reserve_byte"))
+        state = partial(restated, value=number, source=units.stated_note({name: (word, value)}))
+        if name in self.parameters:
+            return self.changed(change_fact(self.device, name, state))
+        if name == "capacity_byte":
+            return replace(self, device=replace(self.device, capacity_byte=state(self.device.capacity_byte)))
+        figures: dict[str, Any] = {
+            HOST: state(self.host_op_s), "reserve_byte": state(self.reserve_byte), "availability": number,
+            "nodes": round(number), "node_devices": round(number),
+        }  # fmt: skip
+        return replace(self, **{"system_nodes" if name == "nodes" else name: figures[name]})
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
