@@ -275,17 +275,6 @@ class Sweep:
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
 
-def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
-    """Return the bill, or None and the reason why there is none."""
-    try:
-        bill = figures.bill_of(
-            sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes
-        )
-    except FomkitError as error:
-        return None, f"the machine's price {error.what}"
-    return bill, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
-
-
 def _with_probe(sweep: Sweep, currency: str) -> Sweep:
     """Estimate both ends of every axis, to find errors before the work starts, and results that are unknown."""
     ends = pd.DataFrame({axis.name: list(axis.ends) for axis in sweep.plan.axes})
@@ -294,7 +283,13 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
     known = [name for name in names if bool(found[name].notna().all())]
     if figures.FITS in found and (not sweep.on_nodes or bool(found[figures.FITS].notna().any())):
         known.append(figures.FITS)
-    bill, why_no_cost = _choose_bill(sweep, currency)
+    bill, why_no_cost = None, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
+    try:
+        bill = figures.bill_of(
+            sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes
+        )
+    except FomkitError as error:
+        why_no_cost = f"the machine's price {error.what}"
     known += [figures.COST] * (bill is not None) + [figures.ENERGY] * (axes.POWER in sweep.names)
     why = {
         "sample_per_s": NO_BATCH,
