@@ -27,15 +27,7 @@ from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, host_source, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
-from fomkit.plan.options import (
-    Options,
-    change_machine,
-    check_host_counts,
-    choose_scope,
-    choose_sizes,
-    terms,
-    with_host,
-)
+from fomkit.plan.options import Options, change_machine, check_host, choose_scope, choose_sizes, terms, with_host
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
@@ -433,7 +425,7 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     if unknown := [str(name) for name in table.columns if name not in known]:
         raise FomkitError(unknown[0], f"is not a column of a scenario. {nearest_parameter(unknown[0], known)}")
     if HOST in table:
-        check_host_counts(study.model, "scenarios")
+        check_host(study.model, "scenarios")
     return _where_possible(study, table)
 
 

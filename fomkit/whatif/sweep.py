@@ -27,7 +27,7 @@ from fomkit.plan.options import (
     NODES,
     Options,
     change_machine,
-    check_host_counts,
+    check_host,
     choose_scope,
 )
 from fomkit.plan.scaling import with_user_links
@@ -340,7 +340,7 @@ def make_sweep(
             where = f"{model.name} on {machine.name}"
             raise FomkitError(where, f"{name!r} is not a parameter of it. {nearest_parameter(name, kinds)}")
     if HOST in vary:
-        check_host_counts(model, f"--vary {HOST}", (layout or Layout()).launch)
+        check_host(model, f"--vary {HOST}", (layout or Layout()).launch)
     vary, currency = figures.with_prices(vary, machine.price)
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:
