@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode_temporarily
 from torch.utils._pytree import tree_map
 
@@ -30,7 +31,9 @@ from fomkit.frontends.torch.calls import (
     describe_call,
     facts_of,
     storage_id,
+    tensors_in,
     tensors_of,
+    unwrapped,
     with_data,
 )
 from fomkit.frontends.torch.forms import KnownForms, has_form, wraps_tensors
@@ -47,12 +50,17 @@ _SAME_VALUES = frozenset(f"{name}Backward{version}" for name in _VIEWS.split() f
 """Nodes that pass a gradient on without combining it with others: views, casts and copies."""
 
 
-def _is_parameter_edge(node: Node, parameters: set[int]) -> bool:
+def _is_parameter_edge(node: Node, parameters: Mapping[int, torch.Tensor]) -> bool:
     """Return whether a gradient sent to this node reaches a parameter, through `_SAME_VALUES` at most."""
     while node is not None:
         variable = getattr(node, "variable", None)
         if variable is not None:
-            return id(variable) in parameters
+            inside = unwrapped(variable)
+            # torch.func differentiates by tensors that share the memory of parameters.
+            shares = inside is not variable and storage_id(inside) in {
+                storage_id(one) for one in parameters.values() if not is_lazy(one)
+            }
+            return id(inside) in parameters or shares
         if node.name() not in _SAME_VALUES:
             return False
         node = node.next_functions[0][0]
@@ -67,12 +75,12 @@ class ScopeStack:
     is exact: when a call begins, the nodes behind its inputs belong to the caller; when it ends, the new nodes
     behind its outputs are its own.
 
-    `parameters`: ``id`` of each trainable parameter.
+    `parameters`: the trainable ones by ``id``.
     `on_gradients`: called when a node has run, with those of its results that are gradients of parameters.
     `key`: under which a node stores its scope; differs by step, since a parameter's node may outlive a step.
     """
 
-    parameters: set[int]
+    parameters: dict[int, torch.Tensor]
     on_gradients: Callable[[list[torch.Tensor]], None]
     running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
     key: int = field(default_factory=partial(next, _KEYS))
@@ -114,10 +122,11 @@ class ScopeStack:
                 continue
             node.metadata[self.key] = scope
             following = node.next_functions
-            self._watch(node, following)
+            self.watch(node, following)
             waiting += [successor for successor, _ in following]
 
-    def _watch(self, node: Node, following: Iterable[tuple[Node, int]]) -> None:
+    def watch(self, node: Node, following: Iterable[tuple[Node, int]]) -> None:
+        """Report the gradients of parameters that a node makes; it sends gradients to those ``following``."""
         to_parameters = [_is_parameter_edge(successor, self.parameters) for successor, _ in following]
         if not any(to_parameters):
             return
@@ -190,7 +199,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers: LayerLog | None = None
-        self._parameters = {id(parameter) for parameter in parameters}
+        self._parameters = {id(parameter): parameter for parameter in parameters}
         self._on_meta = on_meta
         self._code, self.made = CodeLines(), dict[str, str]()
         self.forget()
@@ -428,15 +437,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         step.order.extend(line.traced(self.places) for line in lines)
         step.ops.extend(layers)
         return step
-
-
-def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """Return the tensors among an op's arguments, which nest no deeper than lists."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
 
 
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
