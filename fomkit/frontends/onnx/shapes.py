@@ -178,12 +178,16 @@ class Walker:
         return schema_of(node.op_type, domain, opset)
 
     def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
-        """Run the ops inside a loop or a branch, or list the loop."""
+        """Run the ops of a branch, one side of it, or of a loop, or list the loop."""
         try:
-            if op == "If":
-                self._branch(node, attributes)
-            else:
+            if op != "If":
                 self._repeat(node, op, attributes)
+                return
+            sides, taken = [attributes["then_branch"], attributes["else_branch"]], self._values.get(node.input[0])
+            # The side that is known to be taken, else the one with more ops.
+            body = max(sides, key=lambda side: len(side.node)) if taken is None else sides[not taken.item()]
+            self._walked.branches += taken is None
+            self._bind(node.output, self._unroll(body, f"{node.output[0]}/", {}))
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             raise NotAtTheseSizes(f"{op} that makes {' '.join(node.output)!r:.80} cannot run: {error}") from error
 
@@ -201,15 +205,6 @@ class Walker:
         finally:
             self._in_loop = is_inner
         self._list_instead(mark, node, f"{op}: {reason}")
-
-    def _branch(self, node: Any, attributes: Mapping[str, Any]) -> None:
-        """Run one side of a branch: the one that is known to be taken, else the one with more ops."""
-        sides = [attributes["then_branch"], attributes["else_branch"]]
-        taken = self._values.get(node.input[0])
-        if taken is None:
-            self._walked.branches += 1
-        body = max(sides, key=lambda side: len(side.node)) if taken is None else sides[not taken.item()]
-        self._bind(node.output, self._unroll(body, f"{node.output[0]}/", {}))
 
     def _unroll(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
         """Run the ops of a body once; return the names of its outputs."""
