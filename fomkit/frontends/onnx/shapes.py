@@ -432,10 +432,8 @@ class Walker:
         inputs, arguments = arguments_of(node, {**attributes}, schema, arrays, self._values, self._weights)
         outputs = tuple(arrays.get(name) if name else None for name in node.output)
         call = Call(op, arguments, tuple(output for output in outputs if output is not None))
-        module = module_of(node)
-        self._walked.ran.append(
-            Executed(op, module, tuple(inputs), tuple(node.input), outputs, tuple(node.output), call)
-        )
+        ran = Executed(op, module_of(node), tuple(inputs), outputs, node.output[0], call)
+        self._walked.ran.append(ran)
 
 
 _TAG = re.compile(r"^\[\w+\] ?")
