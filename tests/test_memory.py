@@ -276,7 +276,9 @@ def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
     assert room_byte(stated("0 GiB")) == room_byte(board.with_(reserve=0)) == 16 * 2**30
     save_machine(stated("0 GiB"), tmp_path / "again.yaml")
     assert load_machine(tmp_path / "again.yaml").reserve_byte == stated("0 GiB").reserve_byte
-    assert memory("alexnet", board, reserve="0GiB").content["target"]["reserve_byte"]["value"] == 0
+    assert room_byte(board.with_(reserve="0")) == 16 * 2**30
+    for none in ("0GiB", "0", "0.0"):
+        assert memory("alexnet", board, reserve=none).content["target"]["reserve_byte"]["value"] == 0
     for where, of in (("ours.yaml:4", lambda: stated("16 GiB")), ("with_", lambda: board.with_(reserve="16 GiB")),
                       ("with_", lambda: board.with_(reserve="3 GiB").with_(capacity="2 GiB")),
                       ("reserve 16GiB", lambda: memory("alexnet", board, reserve="16GiB"))):  # fmt: skip
@@ -489,6 +491,18 @@ def test_memory_that_no_rule_derives_from_the_trace_is_unknown(name: str, precis
         memory(name, precision=precision)
     as_traced, known = memory(name).content, memory(name, precision="fp32" if precision != "fp32" else "bf16")
     assert known.content["totals"] == as_traced["totals"]
+
+
+def test_what_every_step_of_an_encoder_holds_is_known_in_other_formats() -> None:
+    """18 bytes of each parameter in 16 bits, 16 in fp32; its activations are unknown in any."""
+    mib = {precision: sum(memory("bert-large", precision=precision).content["totals"].values()) / MIB
+           for precision in (None, "bf16", "mixed", "fp8", "fp32")}  # fmt: skip
+    assert [round(mib[name]) for name in (None, "bf16", "mixed", "fp8", "fp32")] == [5754, 5754, 5754, 5754, 5114]
+    in_fp32, in_16 = (memory("bert-large", precision=precision).content for precision in ("fp32", "bf16"))
+    assert in_16["assumed"] != [] == in_fp32["assumed"]
+    assert in_fp32["excludes"] == ["activations and everything else that needs the order"]
+    run = CliRunner().invoke(app, ["memory", "p1b3-lecture", "--precision", "bf16"])
+    assert "114.78" in run.output  # autocast keeps the parameters in fp32
 
 
 def test_what_fits_follows_the_format_of_the_weights() -> None:

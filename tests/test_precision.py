@@ -24,6 +24,8 @@ from fomkit.ops.precision import (
     stored_byte,
 )
 from fomkit.ops.tables import empty_table
+from fomkit.plan.estimate import estimate
+from fomkit.plan.options import Options, change_machine
 from fomkit.profiles.facts import with_blocks
 
 RATE = Fact(1e12, 1e12, 1e12, "published", "made up")
@@ -398,6 +400,37 @@ def test_blocks_of_fp8_have_the_peak_of_fp8_where_none_is_stated_and_wider_bound
         FomkitError, match=r"add its rate to device\.peak .*\{dtype: fp8_block, engine: matrix, rate: …"
     ):
         fomkit.estimate(llama_prompt, path, precision="fp8_block")
+
+
+def test_blocks_of_fp8_follow_a_changed_peak_of_fp8(llama_prompt: fomkit.ModelProfile, tmp_path: Path) -> None:
+    """In `with_`, and in scenarios as in estimates of changed machines; a peak of their own stays as it is."""
+    (path := tmp_path / "mine.yaml").write_text(MINE.format("fp8"), encoding="utf-8")
+    taken, board = fomkit.machine(path), fomkit.machine("h100-sxm")
+    name, blocks = (f"flop_per_s/{dtype}/matrix" for dtype in ("fp8", "fp8_block"))
+
+    def rate(machine: fomkit.Machine) -> float:
+        peak = machine.device.peak("fp8_block", "matrix")
+        assert peak is not None
+        return peak.rate.value
+
+    half = rate(taken) / 2
+    changed = taken.with_({name: half})
+    assert rate(changed) == rate(change_machine(taken, {name: half})) == half
+    assert "docs/adr/0084" in changed.device.peak("fp8_block", "matrix").rate.source
+    assert rate(changed.with_({name: 2 * half})) == 2 * half
+    assert rate(board.with_({name: half})) == rate(board)
+    own = {blocks: 2 * half, name: half}
+    assert rate(taken.with_(own)) == rate(change_machine(taken, own)) == 2 * half
+    points = [{name: half, blocks: 2 * half}, {name: half / 2, blocks: half / 2}, {name: half, blocks: half / 4}]
+    both = fomkit.scenarios(llama_prompt, taken, pd.DataFrame(points), precision="fp8_block")["step_s"]
+    alone = fomkit.scenarios(llama_prompt, taken, pd.DataFrame({name: [half, half / 2]}), precision="fp8_block")[
+        "step_s"
+    ]
+    steps = [estimate(llama_prompt, change_machine(taken, point), Options(precision="fp8_block")).step.value
+             for point in (*points, {name: half})]  # fmt: skip
+    assert [*both, alone[0]] == pytest.approx(steps)
+    assert alone[1] == pytest.approx(both[1])
+    assert alone[0] > 1.5 * both[0]
 
 
 def test_blocks_of_fp8_without_rows_are_transferred_from_those_of_fp8(llama_prompt: fomkit.ModelProfile) -> None:

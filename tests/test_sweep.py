@@ -57,6 +57,27 @@ def plan_of(way: str = "grid", points: int | None = None, seed: int = 0) -> Plan
 # values
 
 
+@pytest.mark.parametrize(
+    ("model", "vary", "words"),
+    [
+        ("llama3-8b-decode", {}, "without Python in between, as in compiled steps and in inference"),
+        ("llama3-8b-decode", {"nodes": [1]}, "without Python in between, as in compiled steps and in inference"),
+        ("llama3-8b", {"nodes": [1]}, "from graphs, as its layout says"),
+    ],
+)
+def test_a_host_that_no_step_waits_for_is_not_varied(model: str, vary: dict[str, list[int]], words: str) -> None:
+    layout = Layout(launch="graphs") if model == "llama3-8b" else None
+    with pytest.raises(
+        FomkitError, match=rf"--vary host_op_s: host_op_s has no effect: .* {words}\. Leave it out"
+    ):
+        make_sweep(
+            fomkit.model(model), fomkit.machine("h100-sxm"), {"host_op_s": "5 us,50 us", **vary}, layout=layout
+        )
+    if not vary:
+        with pytest.raises(FomkitError, match="scenarios: host_op_s has no effect"):
+            fomkit.scenarios(model, "h100-sxm", pd.DataFrame({"host_op_s": [5e-6]}))
+
+
 def test_values_are_listed_or_a_range_with_units() -> None:
     assert make_axis("byte_per_s", "1 GB/s, 2 TB/s", RATE).values == (1e9, 2e12)
     assert make_axis("byte_per_s", ["1 GB/s", "2 TB/s"], RATE) == make_axis("byte_per_s", "1 GB/s, 2 TB/s", RATE)

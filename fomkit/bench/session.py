@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from fomkit.bench.journal import Journal
 from fomkit.bench.libraries import Cells, Child, Wanted, as_table, key_of
 from fomkit.bench.record import Subject, machine_of, read_moment
-from fomkit.core.machine import Machine
 from fomkit.core.units import memory_text
 from fomkit.harness.torch.worker import Answer
 from fomkit.ops.pricing import add_costs
@@ -46,15 +45,6 @@ class Outlook(NamedTuple):
     low_s: Array
     high_s: Array
     byte: Array
-
-
-def look_ahead(ops: Sequence[Wanted], machine: Machine) -> Outlook:
-    """Predict ops on a machine from what is measured so far."""
-    if not ops:
-        return Outlook(*np.empty((4, 0)))
-    costed = add_costs(as_table([one.cells for one in ops]))
-    timed = add_times(costed, with_fits(machine))
-    return Outlook(*(timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s", "byte")))
 
 
 def cost_s(time_s: Array, limit_s: float, most: int, flush_s: float) -> Array:
@@ -239,7 +229,9 @@ class Session:
 
     def _fitting_memory(self, ops: list[Wanted]) -> tuple[list[Wanted], Outlook]:
         """Return the ops whose operands fit in memory, with their predictions; record a reason for the others."""
-        outlook = look_ahead(ops, machine_of(self.journal, self.subject))
+        costed = add_costs(as_table([one.cells for one in ops]))
+        timed = add_times(costed, with_fits(machine_of(self.journal, self.subject)))
+        outlook = Outlook(*(timed[name].to_numpy(np.float64) for name in ("time_s", "low_s", "high_s", "byte")))
         memory = self.subject.facts.get("memory_byte") or self.subject.host.memory_byte or np.inf
         large = outlook.byte > MEMORY_SHARE * memory
         for one, too_large, byte in zip(ops, large.tolist(), outlook.byte.tolist(), strict=True):

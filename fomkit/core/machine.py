@@ -7,20 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from fomkit.core import units
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level
-from fomkit.core.units import (
-    REAL_OF,
-    STATED,
-    check_reserve,
-    count_text,
-    equal_fields,
-    stated_facts,
-    stated_note,
-    stated_number,
-    stated_on_top,
-    stated_text,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,11 +25,12 @@ EnergyScope = Literal["chip", "node", "wall"]
 PEAK, HOST = "flop_per_s", "host_op_s"
 RATES = ("byte_per_s", "launch_s")
 """Parameters of a device besides its peaks, each the name of a fact."""
-_DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s"}
+_DIMENSIONS = {"byte_per_s": "byte_per_s", "launch_s": "time_s", HOST: "time_s", "capacity_byte": "byte",
+               "reserve_byte": "byte", "availability": "share", "nodes": "", "node_devices": ""}  # fmt: skip
 _WORDS = {"bandwidth": "byte_per_s", "launch": "launch_s", "host": HOST, "capacity": "capacity_byte",
           "reserve": "reserve_byte"}  # fmt: skip
 """Names of parameters in a machine's file."""
-_AS_STATED, _COUNTS = "-as-stated", {"nodes": "system_nodes", "node_devices": "node_devices"}
+_AS_STATED, _TEXTS = "-as-stated", ("name", "title", "software")
 
 
 def nearest_parameter(name: str, known: Iterable[str]) -> str:
@@ -58,10 +48,7 @@ TIMED_OPS = "timed ops"
 
 @dataclass(frozen=True)
 class Fact:
-    """A value in SI units with its interval, its basis and its source.
-
-    ``low`` and ``high`` equal ``value`` where the source states no spread.
-    """
+    """A value in SI units with its interval (both ends equal it if no spread is stated), basis and source."""
 
     value: float
     low: float
@@ -136,23 +123,30 @@ class Device:
 
         Complex products are computed by real arithmetic, so the fallback is the peak of the parts' number format.
         """
-        for one in (dtype, REAL_OF[dtype]) if dtype in REAL_OF else (dtype,):
+        for one in (dtype, units.REAL_OF[dtype]) if dtype in units.REAL_OF else (dtype,):
             for peak in self.peaks:
                 if peak.dtype == one and peak.engine == engine:
                     return peak
         return None
 
 
+def followers(device: Device) -> dict[str, str]:
+    """Return the peaks of fp8 by blocks that are those of fp8, each with the peak that it follows, by name."""
+    of_blocks = (peak for peak in device.peaks if peak.rate.source == units.BLOCKS_AS_FP8)
+    return {peak_name(peak.dtype, peak.engine): peak_name("fp8", peak.engine) for peak in of_blocks}
+
+
 def change_fact(device: Device, name: str, change: Callable[[Fact | None], Fact]) -> Device:
-    """Return a device with one of its facts changed (`Machine.parameters`)."""
-    if name == "byte_per_s":
-        return replace(device, byte_per_s=change(device.byte_per_s))
-    if name == "launch_s":
-        return replace(device, launch_s=change(device.launch_s))
-    peaks = (
-        replace(peak, rate=change(peak.rate)) if peak_name(peak.dtype, peak.engine) == name else peak
-        for peak in device.peaks
-    )
+    """Return a device with one of its facts changed (`Machine.parameters`), and the peak that follows it."""
+    if name in RATES:
+        changed: Mapping[str, Any] = {name: change(getattr(device, name))}
+        return replace(device, **changed)
+    peaks, follows = list[Peak](), followers(device)
+    for peak in device.peaks:
+        own, rate = peak_name(peak.dtype, peak.engine), peak.rate
+        if name in (own, follows.get(own)):
+            rate = change(rate) if own == name else replace(change(rate), basis="assumed", source=rate.source)
+        peaks.append(replace(peak, rate=rate))
     return replace(device, peaks=tuple(peaks))
 
 
@@ -314,16 +308,16 @@ class Machine:
     stated: Mapping[str, tuple[str, object]] = field(default_factory=dict, repr=False, compare=False)
 
     def __eq__(self, other: object) -> bool:
-        return equal_fields(self, other)
+        return units.equal_fields(self, other)
 
     def __repr__(self) -> str:
-        return f"<machine {self.name}: {self.title}; {count_text(len(self.timings), 'timing')}>"
+        return f"<machine {self.name}: {self.title}; {units.count_text(len(self.timings), 'timing')}>"
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Notes for every figure of it: that a short name selected this board, and facts stated by the user."""
         chosen = [f"{self.asked_as!r} is taken for {self.name}, the only board of it here"] * bool(self.asked_as)
-        return (*chosen, *(note for note in self.notes if note.startswith(STATED)))
+        return (*chosen, *(note for note in self.notes if note.startswith(units.STATED)))
 
     def stated_rows(self) -> pd.Series[bool]:
         """Return which timings were stated for the changed machine; none of a machine that is as built."""
@@ -377,30 +371,11 @@ class Machine:
         >>> faster.name, faster.device.byte_per_s.value, faster.device.byte_per_s.source
         ('v100-as-stated', 1200000000000.0, "stated by you: with_(bandwidth='1.2 TB/s')")
         """
-        given, found = dict(stated_facts(stated, more, _WORDS)), self
-        for name, (word, value) in sorted(given.items(), key=lambda one: one[0] not in self.parameters):
-            before, device, change = found, found.device, dict[str, Any]()
-            state = partial(restated, source=stated_note({name: (word, value)}))
-            if name in self.parameters:
-                self.check_parameter(name, number := stated_number(value, _DIMENSIONS.get(name, PEAK), word))
-                found = found.changed(change_fact(device, name, partial(state, value=number)))
-            elif name == "capacity_byte":
-                fact = state(device.capacity_byte, stated_number(value, "byte", word))
-                change["device"] = replace(device, capacity_byte=fact)
-            elif name == "reserve_byte":
-                change[name] = state(found.reserve_byte, stated_number(value, "byte", word, 0))
-            elif name in (HOST, "availability"):
-                number = stated_number(value, "time_s" if name == HOST else "share", word)
-                change[name] = state(found.host_op_s, number) if name == HOST else number
-            elif name in _COUNTS:
-                change[_COUNTS[name]] = round(stated_number(value, "", word))
-            elif name in ("name", "title", "software"):
-                change[name] = stated_text(value, name)
-            else:
-                known = {*_WORDS, *_COUNTS, *self.parameters, HOST, "availability", "name", "title", "software"}
-                what = f"is not a fact that can be stated. {nearest_names(word, known)}"
-                raise FomkitError(f"with_({word}=…)", what)
-            if (found := replace(found, **change)) == before:
+        given, found = dict(units.stated_facts(stated, more, _WORDS)), self
+        # Rates first: what they change is the origin, which has no other stated facts.
+        for name, (word, value) in sorted(given.items(), key=lambda one: (one[0] not in self.parameters, one[0])):
+            before, found = found, found._with_fact(name, word, value)
+            if found == before:
                 del given[name]
         if not given:
             return self
@@ -410,8 +385,29 @@ class Machine:
             found = replace(found, name=name, device_of=built)  # not to count as another machine
         rescaled = found.origin is not None and len(self.timings) > 0
         carried = f"; timings of {built} as built are rescaled, each op at the same utilisation" * rescaled
-        every, notes = stated_on_top(self.notes, self.stated, given, carried)
+        every, notes = units.stated_on_top(self.notes, self.stated, given, carried)
         return with_room(replace(found, stated=every, notes=notes), "with_")
+
+    def _with_fact(self, name: str, word: str, value: object) -> Machine:
+        """Return a copy with the fact ``name``, stated as ``word``."""
+        known = {*_DIMENSIONS, *_TEXTS, *self.parameters}
+        if name not in known:
+            what = f"is not a fact that can be stated. {nearest_names(word, {*_WORDS, *known})}"
+            raise FomkitError(f"with_({word}=…)", what)
+        if name in _TEXTS:
+            text: dict[str, Any] = {name: units.stated_text(value, name)}
+            return replace(self, **text)
+        number = units.stated_number(value, _DIMENSIONS.get(name, PEAK), word, int(name != "reserve_byte"))
+        state = partial(restated, value=number, source=units.stated_note({name: (word, value)}))
+        if name in self.parameters:
+            return self.changed(change_fact(self.device, name, state))
+        if name == "capacity_byte":
+            return replace(self, device=replace(self.device, capacity_byte=state(self.device.capacity_byte)))
+        figures: dict[str, Any] = {
+            HOST: state(self.host_op_s), "reserve_byte": state(self.reserve_byte), "availability": number,
+            "nodes": round(number), "node_devices": round(number),
+        }  # fmt: skip
+        return replace(self, **{"system_nodes" if name == "nodes" else name: figures[name]})
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -446,5 +442,5 @@ def with_room(machine: Machine, where: str) -> Machine:
     """Return the machine; raise FomkitError if its reserve is not below its device's memory; 0 is no reserve."""
     capacity, reserve = machine.device.capacity_byte, machine.reserve_byte
     if capacity is not None and reserve is not None:
-        check_reserve(reserve.value, capacity.value, machine.name, where)
+        units.check_reserve(reserve.value, capacity.value, machine.name, where)
     return machine

@@ -363,9 +363,11 @@ class TypicalTables:
     """Surfaces of timed machines, by kind of work such as ``gemm/matrix`` or ``conv/vector/forward``.
 
     Two are equal if their ``key`` is, a hash of their sources; results are cached by it. `years`: year of
-    introduction of each generation, by vendor and generation, the first two words of an architecture.
+    introduction of each generation, by vendor and generation, the first two words of an architecture. `engines`:
+    the rate of a chip's whole matrix engine in 16 bits over that of its vector units in fp32, by `chip_words`.
     """
 
     key: str
     of: Mapping[str, TimedWork] = field(compare=False, repr=False)
     years: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    engines: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)

@@ -105,12 +105,12 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     if match is None:
         raise FomkitError(where, f"{name} is {text!r}, which is not a number with a unit. {example}")
     number, unit = float(match[1]), match[2]
-    if unit not in units:
+    if unit not in units and (unit or number or dimension != "byte"):  # no memory is 0 in every unit
         reason = "which has no unit" if not unit else f"and '{unit}' is not a unit of {_CALLED[dimension]}"
         raise FomkitError(where, f"{name} is '{text}', {reason}. {example}")
     if not math.isfinite(number) or number < 0:
         raise FomkitError(where, f"{name} is '{text}'. Give a finite value of 0 or more.")
-    value = in_si(number, units[unit])
+    value = in_si(number, units.get(unit, 1.0))
     if value and not LEAST <= value <= MOST:
         raise FomkitError(where, f"{name} is '{text}', outside the plausible range. Check number and unit.")
     return value
@@ -210,7 +210,7 @@ def stated_text(given: object, name: str) -> str:
 def stated_number(given: object, dimension: str, name: str, least: int = 1) -> float:
     """Parse a figure that was stated by ``with_``: text with its unit, or a number in SI units.
 
-    `dimension`: "" for an integer of ``least`` or more; `least`: 0 also allows memory of 0.
+    `dimension`: "" for an integer of ``least`` or more; `least`: 0 also allows a quantity of 0, as in files.
 
     >>> stated_number("1.2 TB/s", "byte_per_s", "bandwidth"), stated_number(8, "", "nodes")
     (1200000000000.0, 8.0)
@@ -224,8 +224,7 @@ def stated_number(given: object, dimension: str, name: str, least: int = 1) -> f
         if dimension
         else f"a whole number of {least} or more"
     )
-    positive = value > 0 or not least or dimension not in ("share", "byte")
-    good = positive and 0 <= value <= (1 if dimension == "share" else MOST)
+    good = (value > 0 or (value == 0 and not least)) and value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
         raise FomkitError("with_", f"{name} is {_brief(given)}. Give {expected}.")
     return value

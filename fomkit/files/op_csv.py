@@ -122,10 +122,6 @@ def read_table(path: Path, table: str, extra: Collection[str] = ()) -> pd.DataFr
 _SPECIAL = re.compile(r'[,"\r\n]')
 
 
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell
-
-
 def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     r"""Write cells (text already escaped) as CSV.
 
@@ -134,7 +130,11 @@ def format_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     >>> format_rows(["op", "m"], [["a\rb", "1"], ["c,d", "2"]])
     'op,m\n"a\rb",1\n"c,d",2\n'
     """
-    lines = (",".join(map(_quoted, row)) or '""' for row in chain([header], rows))
+
+    def quoted(cell: str) -> str:
+        return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell
+
+    lines = (",".join(map(quoted, row)) or '""' for row in chain([header], rows))
     return "".join(f"{line}\n" for line in lines)
 
 

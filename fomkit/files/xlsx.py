@@ -111,18 +111,6 @@ def damage_reported(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_file(path: Path) -> bytes:
-    if not looks_like_workbook(path):
-        raise FomkitError(
-            str(path), "is not an .xlsx workbook (a zip archive). Save it as .xlsx without a password."
-        )
-    size = path.stat().st_size
-    if size > MAX_BYTE:
-        raise FomkitError(str(path), f"is larger than {MAX_BYTE:,} bytes. Split it.")
-    with open_file(path) as stream:
-        return stream.read(size)
-
-
 def _check_directory(path: Path, parts: list[zipfile.ZipInfo], byte: int) -> None:
     size = sum(part.file_size for part in parts)
     if len(parts) > MAX_PARTS:
@@ -159,26 +147,30 @@ def _check_part(path: Path, name: str, data: bytes) -> None:
         raise FomkitError(str(path), f"declares a document type in {name}, which is not allowed. Save it without.")
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
-    """Unpack the archive under the limits into an uncompressed one, which is all that openpyxl reads.
+def unpacked_file(path: Path) -> bytes:
+    """Read a workbook's file under the limits of this module, as an uncompressed archive: openpyxl reads no other.
 
     A directory may state a false size of a part, and an unlimited read would unpack it all before noticing.
     """
+    if not looks_like_workbook(path):
+        raise FomkitError(
+            str(path), "is not an .xlsx workbook (a zip archive). Save it as .xlsx without a password."
+        )
+    size = path.stat().st_size
+    if size > MAX_BYTE:
+        raise FomkitError(str(path), f"is larger than {MAX_BYTE:,} bytes. Split it.")
+    with open_file(path) as stream:
+        content = stream.read(size)
     plain = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(plain, "w") as copy:
         _check_directory(path, archive.infolist(), len(content))
         for name in dict.fromkeys(archive.namelist()):
             part = archive.getinfo(name)
-            with archive.open(part) as stream:
-                data = stream.read(part.file_size)
+            with archive.open(part) as packed:
+                data = packed.read(part.file_size)
             _check_part(path, part.filename, data)
             copy.writestr(name, data)
     return plain.getvalue()
-
-
-def unpacked_file(path: Path) -> bytes:
-    """Read a workbook's file under the limits of this module, as an uncompressed archive."""
-    return _unpacked(path, _read_file(path))
 
 
 def _sheet_rows(path: Path, sheet: Worksheet) -> Iterator[tuple[int, tuple[Any, ...]]]:
@@ -373,28 +365,25 @@ def _look(cell: Any, palette: Palette) -> tuple[str, str, float]:
     return palette.colour(_stated_attributes(font.color), BLACK), ground, float(font.sz or Content.size)
 
 
-def _contents(path: Path, content: bytes) -> dict[str, dict[tuple[int, int], Content]]:
-    _check_plain(path, content)
-    values = _sheet_values(path, content)
-    book = _opened(content, values=False)
-    sheets: dict[str, dict[tuple[int, int], Content]] = {}
-    palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
-    looks: dict[object, tuple[str, str, float]] = {}
-    for sheet in book.worksheets:
-        contents, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
-        for number, row in _sheet_rows(path, sheet):
-            for column, cell in enumerate(row, start=1):
-                if cell.value is None:
-                    continue
-                formula = str(getattr(cell.value, "text", cell.value)) if cell.data_type == "f" else ""
-                value = known.cell(number, column) if formula else cell.value
-                style = cell._style_id
-                look = looks[style] if style in looks else looks.setdefault(style, _look(cell, palette))
-                contents[number, column] = Content(value, formula, cell.number_format, *look)
-    return sheets
-
-
 def read_contents(path: Path) -> dict[str, dict[tuple[int, int], Content]]:
     """Read every filled cell of a workbook with its formula, by sheet and 1-based position."""
     with damage_reported(path):
-        return _contents(path, unpacked_file(path))
+        content = unpacked_file(path)
+        _check_plain(path, content)
+        values = _sheet_values(path, content)
+        book = _opened(content, values=False)
+        sheets: dict[str, dict[tuple[int, int], Content]] = {}
+        palette = palette_of(book.loaded_theme, book._colors)  # type: ignore[attr-defined]
+        looks: dict[object, tuple[str, str, float]] = {}
+        for sheet in book.worksheets:
+            contents, known = sheets.setdefault(sheet.title, {}), Sheet(sheet.title, values[sheet.title])
+            for number, row in _sheet_rows(path, sheet):
+                for column, cell in enumerate(row, start=1):
+                    if cell.value is None:
+                        continue
+                    formula = str(getattr(cell.value, "text", cell.value)) if cell.data_type == "f" else ""
+                    value = known.cell(number, column) if formula else cell.value
+                    style = cell._style_id
+                    look = looks[style] if style in looks else looks.setdefault(style, _look(cell, palette))
+                    contents[number, column] = Content(value, formula, cell.number_format, *look)
+        return sheets

@@ -178,8 +178,9 @@ def _defined_names(root: Element, titles: list[str]) -> Iterator[tuple[str, str]
             yield f"{titles[int(sheet)]}!{name}" if sheet is not None else name, one.text or ""
 
 
-def _marks(content: bytes) -> Marks:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+def read_marks(path: Path) -> Marks:
+    """Read what a workbook has besides cell values."""
+    with damage_reported(path), zipfile.ZipFile(io.BytesIO(unpacked_file(path))) as archive:
         book = next((there for _, kind, there in _relations(archive, "") if kind == "officeDocument"), "")
         if not book:
             raise InvalidFileException("it does not name the part that is the workbook")
@@ -195,9 +196,3 @@ def _marks(content: bytes) -> Marks:
             for one in listed
         }
         return Marks(dict(_defined_names(root, list(sheets))), sheets, _calculation(root))
-
-
-def read_marks(path: Path) -> Marks:
-    """Read what a workbook has besides cell values."""
-    with damage_reported(path):
-        return _marks(unpacked_file(path))

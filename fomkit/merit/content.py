@@ -100,29 +100,27 @@ def _products_cell(ops: pd.DataFrame, spent_ms: pd.Series) -> str:
     return f"{len(products)} rows, {rate}; longest: {sizes}"
 
 
-def _source_cells(by_source: Mapping[str, float], whole_ms: float, lacking: str) -> list[str]:
-    """Describe how much time rests on timings and on rules; `lacking`: work without a time, in words."""
-    parts = {name: f"{format_number(ms)} ms {name} ({ms / whole_ms:.1%})" for name, ms in by_source.items()}
-    timed = [part for name, part in parts.items() if name not in RULES]
-    beyond = [f"{parts[name]}: {how}" for name, how in RULES.items() if name in parts]
-    beyond += [lacking] if lacking else []
-    return [", ".join(timed) or "nothing", "; ".join(beyond) or "nothing"]
-
-
 def _op_cells(one: Estimate) -> list[str]:
     """Describe the profile, its dominant ops, its products, and the time that rests on timings and on rules."""
     ops, named = one.ops, one.ops["op"].astype("str").str.rpartition("::")[2]
     spent_ms = ops["time_s"] * ops["count"] * 1e3
     whole_ms = float(spent_ms.sum())
     of_op = {str(name): float(ms) for name, ms in spent_ms.groupby(named).sum().items()}
-    by_source = {str(name): float(ms) for name, ms in spent_ms.groupby(ops["time_source"]).sum().items() if name}
-    untimed = ", ".join(dict.fromkeys(named[spent_ms.isna()]))
-    missing = f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}" if untimed else ""
+    parts = {
+        str(name): f"{format_number(float(ms))} ms {name} ({float(ms) / whole_ms:.1%})"
+        for name, ms in spent_ms.groupby(ops["time_source"]).sum().items()
+        if name
+    }
+    timed = [part for name, part in parts.items() if name not in RULES]
+    beyond = [f"{parts[name]}: {how}" for name, how in RULES.items() if name in parts]
+    if untimed := ", ".join(dict.fromkeys(named[spent_ms.isna()])):
+        beyond.append(f"no time for {one.coverage['unpriced']:.1%} of the executions: {untimed}")
     return [
         f"{ops['count'].sum():,.0f} op executions in {len(ops):,} rows",
         _dominant_cell(of_op, whole_ms),
         _products_cell(ops, spent_ms),
-        *_source_cells(by_source, whole_ms, missing),
+        ", ".join(timed) or "nothing",
+        "; ".join(beyond) or "nothing",
     ]
 
 

@@ -192,10 +192,6 @@ class MeasuredRuns(NamedTuple):
 NOTHING_MEASURED = MeasuredRuns((), dict[str, Machine]().__getitem__)
 
 
-def _figure_text(value: float, quantity: str) -> str:
-    return f"{format_number(value)} samples/s" if quantity == "sample_per_s" else format_quantity(value, "time_s")
-
-
 def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | None:
     """Compare a row with the estimate of its model on its machine; None where it does not measure that."""
     if mismatch(row, replace(estimated, scope="device")):
@@ -204,7 +200,12 @@ def _explained(line: str, row: Measurement, estimated: Estimate) -> Explained | 
     share = explained_share(row.quantity, projected, row.value)
     if share is None or projected is None:
         return None
-    took, takes = (_figure_text(figure, row.quantity) for figure in (row.value, projected.value))
+    took, takes = (
+        f"{format_number(figure)} samples/s"
+        if row.quantity == "sample_per_s"
+        else format_quantity(figure, "time_s")
+        for figure in (row.value, projected.value)
+    )
     message = (
         f"{row.model} on {row.machine}: {row.quantity} measured {took}, predicted for the device {takes}: "
         f"{share:.1%} of the time ({row.source or 'no source stated'})"

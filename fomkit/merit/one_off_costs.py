@@ -68,17 +68,6 @@ class Once:
     share: float | None = None
 
 
-def _parse_amount(name: str, amount: str, where: str) -> Once:
-    unit = amount.lstrip("0123456789.eE+- ")
-    if not unit:
-        raise FomkitError(
-            where, f"{amount!r} has no unit. Write a time, such as {name}=40s, or a share, such as {name}=15.5%."
-        )
-    if unit in UNITS["share"]:
-        return Once(name, share=parse_quantity(amount, "share", where, name))
-    return Once(name, time_s=parse_quantity(amount, "time_s", where, name))
-
-
 def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
     """Parse one-off costs of a job, such as ``scheduler=15.5 %`` or ``compile=40 s``.
 
@@ -95,7 +84,14 @@ def parse_once(texts: Sequence[str]) -> tuple[Once, ...]:
                 "is not a new name with a share or a time. Write, for example, --once 'scheduler=15.5 %' or "
                 "--once 'compile=40 s'.",
             )
-        found[name] = _parse_amount(name, amount, where)
+        unit = amount.lstrip("0123456789.eE+- ")
+        if not unit:
+            do = f"Write a time, such as {name}=40s, or a share, such as {name}=15.5%."
+            raise FomkitError(where, f"{amount!r} has no unit. {do}")
+        if unit in UNITS["share"]:
+            found[name] = Once(name, share=parse_quantity(amount, "share", where, name))
+        else:
+            found[name] = Once(name, time_s=parse_quantity(amount, "time_s", where, name))
     shares = sum(shares_of(tuple(found.values())).values())
     if shares >= 1:
         raise FomkitError(

@@ -199,15 +199,11 @@ def join_chains(model: ModelProfile) -> ModelProfile:
     joined = pd.concat([left, of_chains], ignore_index=True) if made else ops
     place = {old: new for new, old in enumerate(left.index)}
     parts = model.parts.assign(of=model.parts["of"].map(place)) if len(model.parts) else model.parts
-    before, after = (_by_elements_byte(resize_ops(table, *of_model)) for table in (ops, joined))
+    sized = (resize_ops(table, *of_model) for table in (ops, joined))
+    by_elements = (table[table["kind"].isin(ENDS)] for table in sized)
+    before, after = (float(((own["read_byte"] + own["write_byte"]) * own["count"]).sum()) for own in by_elements)
     note = (
         f"fusion compiled: {many.total():,} chains of element-wise ops run as one kernel each, which saves "
         f"{1 - after / before:.0%} of the bytes that such ops move; its effect on memory is not computed"
     )
     return replace(model, ops=joined, parts=parts, order=None, notes=(*model.notes, note))
-
-
-def _by_elements_byte(ops: pd.DataFrame) -> float:
-    """Return the bytes that pointwise ops and reductions read and write [byte]."""
-    own = ops[ops["kind"].isin(ENDS)]
-    return float(((own["read_byte"] + own["write_byte"]) * own["count"]).sum())

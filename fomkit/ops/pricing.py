@@ -240,11 +240,6 @@ def _number_text(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def _numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
-    values = {name: float(cell) for name, cell in row.items() if isinstance(cell, int | float) and cell == cell}
-    return {**DEFAULTS, "item_byte": float(ITEM_BYTE[str(row["dtype"])]), **values}
-
-
 def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     """Write an op's flop, byte and launches as formula and numbers.
 
@@ -258,7 +253,9 @@ def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
     kind, variant = str(row["kind"]), variant_of(row)
     if variant is None:
         return {}
-    values, parts = _numbers_of(row), print_parts(kind)
+    stated_numbers = {name: float(one) for name, one in row.items() if isinstance(one, int | float) and one == one}
+    values = {**DEFAULTS, "item_byte": float(ITEM_BYTE[str(row["dtype"])]), **stated_numbers}
+    parts = print_parts(kind)
     known = Row(values.__getitem__, FORMULAS[kind].parts)
     values |= {name: float(known[name]) for name in parts}
     times, worked = products_in_one(kind, str(row["dtype"])), {}

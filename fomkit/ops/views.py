@@ -45,14 +45,8 @@ def scope_labels(ops: pd.DataFrame) -> list[str]:
     ]
 
 
-class _Share(NamedTuple):
-    """The share of a row's executions that one line of code runs."""
-
-    place: str
-    times: float
-
-
-def _line_shares(cell: str, count: float) -> list[_Share]:
+def _line_shares(cell: str, count: float) -> list[tuple[str, float]]:
+    """Return each line of code that runs a row, as a place, and the executions of the row that it runs."""
     lines = split_code_lines(cell)
     listed = sum(line.times or 0 for line in lines)
     scale = count / listed if listed > count else 1.0
@@ -63,8 +57,8 @@ def _line_shares(cell: str, count: float) -> list[_Share]:
         number = "" if line.line is None else f"line {line.line}"
         parts = (part.replace(BELOW, " ") for part in (line.file, line.function, number))
         own = left / open_ones if line.times is None else line.times * scale
-        shares.append(_Share(BELOW.join(filter(None, parts)), own))
-    return shares if shares and (open_ones or not left) else [*shares, _Share("", left)]
+        shares.append((BELOW.join(filter(None, parts)), own))
+    return shares if shares and (open_ones or not left) else [*shares, ("", left)]
 
 
 def has_lines(ops: pd.DataFrame) -> bool:
@@ -87,12 +81,8 @@ def split_by_line(ops: pd.DataFrame) -> pd.DataFrame:
     cells = ops["code_line"].astype("object").fillna("").astype("str") if has_lines(ops) else [""] * len(ops)
     shares = [_line_shares(cell, count) for cell, count in zip(cells, ops["count"].tolist(), strict=True)]
     rows = np.repeat(np.arange(len(ops)), [len(row) for row in shares])
-    flat = [share for row in shares for share in row]
-    return (
-        ops.iloc[rows]
-        .assign(code_line=[share.place for share in flat], count=[share.times for share in flat])
-        .reset_index(drop=True)
-    )
+    places, counts = zip(*(share for row in shares for share in row), strict=True) if shares else ((), ())
+    return ops.iloc[rows].assign(code_line=list(places), count=list(counts)).reset_index(drop=True)
 
 
 SEPARATORS: Mapping[str, str] = {"module": ".", "pass": "_", "scope": INSIDE, "code": BELOW}

@@ -232,7 +232,14 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     page.line("")
     _wrapped(page, f"{content['overlap'].capitalize()}.", width)
     if tried:
-        _add_tried(page, content, width)
+        for finding in content["findings"]:
+            if finding["state"] == "rejected":
+                _finding(page, "- ", finding, content, width)
+        page.line("")
+        for finding in content["findings"]:
+            if finding["state"] == "not_applicable":
+                text = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
+                _wrapped(page, text, width, "- ", "  ")
     else:
         others = len(content["findings"]) - len(advice)
         _wrapped(page, f"{others} other changes were rejected or do not apply; --all lists them.", width)
@@ -241,17 +248,6 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     for note in content["deviations"]:
         _wrapped(page, f"note: {note}", width)
     return page.text()
-
-
-def _add_tried(page: Page, content: advise.AdviceContent, width: int) -> None:
-    for finding in content["findings"]:
-        if finding["state"] == "rejected":
-            _finding(page, "- ", finding, content, width)
-    page.line("")
-    for finding in content["findings"]:
-        if finding["state"] == "not_applicable":
-            text = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
-            _wrapped(page, text, width, "- ", "  ")
 
 
 def lines_of_findings(content: advise.AdviceContent) -> list[Entry]:

@@ -118,25 +118,6 @@ def _commands(found: Sequence[Measurable]) -> Iterator[str]:
     yield f"{'the others' if few else 'each'}: {usual}"
 
 
-def _measurements(content: SensitivityContent, page: Page) -> None:
-    found = [one for one in content.get("measurements", ()) if one["shrinks"] > 0]
-    what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
-    if found:
-        page.heading(f"what to measure, best first: remaining width of the {what}'s interval")
-        rows = []
-        for one in found[:MEASUREMENTS]:
-            span = one["fom"] if "suite" in content else one["step_s"]
-            then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
-            rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}"])
-        page.rows(["measurement", "covers", f"{what} then", figure("shrinks")], rows)
-        page.lines(_commands(found[:MEASUREMENTS]))
-    if content.get("no_spread_stated"):
-        names = ", ".join(content["no_spread_stated"])
-        page.line(f"stated without a spread, so a measurement changes the figure but not its interval: {names}")
-    if content.get("measurements_say"):
-        page.line(content["measurements_say"])
-
-
 def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/sensitivity/1`` as text."""
     page = Page(screen)
@@ -150,7 +131,21 @@ def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> s
                 first_out=("by", *map(title_of, ("varied.from", "at_low", "at_high"))),
             )  # fmt: skip
     page.lines(_elasticity_lines(content))
-    _measurements(content, page)
+    what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
+    if best := [one for one in content.get("measurements", ()) if one["shrinks"] > 0][:MEASUREMENTS]:
+        page.heading(f"what to measure, best first: remaining width of the {what}'s interval")
+        rows = []
+        for case in best:
+            span = case["fom"] if "suite" in content else case["step_s"]
+            then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
+            rows.append([case["what"], case["kind"], then, f"{case['shrinks']:.1%}"])
+        page.rows(["measurement", "covers", f"{what} then", figure("shrinks")], rows)
+        page.lines(_commands(best))
+    if content.get("no_spread_stated"):
+        names = ", ".join(content["no_spread_stated"])
+        page.line(f"stated without a spread, so a measurement changes the figure but not its interval: {names}")
+    if content.get("measurements_say"):
+        page.line(content["measurements_say"])
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     page.notes(content["notes"], "yellow")
     return page.text()

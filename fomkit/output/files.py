@@ -163,13 +163,16 @@ def check_ending(where: str, ending: str) -> None:
         raise FomkitError(where, f"needs PyArrow, which is not installed. {run}")
 
 
-def _write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
-    for place, block in enumerate(blocks):
-        named = block.rename(columns=lambda name: escape_cell(str(name)))
-        stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
+def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
+    """Write points as CSV or Parquet by a file's ending: numbers that read back exactly, unknown values empty.
 
-
-def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
+    Blocks are written one at a time (as row groups of Parquet), so that memory does not grow with the points.
+    """
+    if ending == ".csv":
+        for place, block in enumerate(blocks):
+            named = block.rename(columns=lambda name: escape_cell(str(name)))
+            stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
+        return
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -182,14 +185,6 @@ def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     finally:
         if writer is not None:
             writer.close()
-
-
-def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
-    """Write points as CSV or Parquet by a file's ending: numbers that read back exactly, unknown values empty.
-
-    Blocks are written one at a time (as row groups of Parquet), so that memory does not grow with the points.
-    """
-    (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)
 
 
 class KeptStretches:

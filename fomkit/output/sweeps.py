@@ -97,19 +97,6 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     )  # fmt: skip
 
 
-def _add_memory(page: Page, content: ScalingContent) -> None:
-    known = [(point["peak_byte"], point) for point in content["points"] if point["peak_byte"] is not None]
-    if known and content["capacity_byte"] is not None:
-        byte, most = max(known, key=lambda one: one[0])
-        word = "holds" if most["fits"] else "does not hold"
-        where = f"({most['mode']}, nodes {most['nodes']:,})"
-        peak = f"memory: at most {memory_text(byte)} a device"
-        page.line(f"{peak} {where}; {content['target']} {word} it")
-    elif not known:
-        page.line("memory: unknown for this layout or profile")
-    page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
-
-
 def _add_goal(page: Page, content: ScalingContent) -> None:
     curve = content["to_target"]
     if curve is None:
@@ -154,18 +141,6 @@ def _system(page: Page, content: ScalingContent) -> None:
         page.line(message)
 
 
-def _add_evidence(page: Page, content: ScalingContent) -> None:
-    """Add the source of the times, and the terms that the steps exclude."""
-    points = content["points"]
-    for one in {point["mode"]: point for point in points}.values():
-        shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
-        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
-        page.line(f"time sources of a {one['mode']} step, nodes {one['nodes']:,}: {parts}")
-    if content["excludes"]:
-        page.line(f"excluded from a step: {', '.join(content['excludes'])}; it is a lower bound")
-    page.notes(content["notes"])
-
-
 def _stack(page: Page, content: ScalingContent) -> None:
     stack = content["stack"]
     if stack is None:
@@ -192,12 +167,28 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
         nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
         page.line(f"no step at {', '.join(nodes)} {'node' if nodes == ['1'] else 'nodes'}: {why}")
-    _add_memory(page, content)
+    known = [(point["peak_byte"], point) for point in content["points"] if point["peak_byte"] is not None]
+    if known and content["capacity_byte"] is not None:
+        byte, most = max(known, key=lambda one: one[0])
+        word = "holds" if most["fits"] else "does not hold"
+        where = f"({most['mode']}, nodes {most['nodes']:,})"
+        peak = f"memory: at most {memory_text(byte)} a device"
+        page.line(f"{peak} {where}; {content['target']} {word} it")
+    elif not known:
+        page.line("memory: unknown for this layout or profile")
+    page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
     _bandwidth(page, content)
     _system(page, content)
     _add_goal(page, content)
     _stack(page, content)
-    _add_evidence(page, content)
+    points = content["points"]
+    for one in {point["mode"]: point for point in points}.values():
+        shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        page.line(f"time sources of a {one['mode']} step, nodes {one['nodes']:,}: {parts}")
+    if content["excludes"]:
+        page.line(f"excluded from a step: {', '.join(content['excludes'])}; it is a lower bound")
+    page.notes(content["notes"])
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     return page.text()
 
@@ -256,25 +247,6 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     if content["price"]:
         units["cost"] = content["price"]["currency"]
     page.lines(f"  {_varied(one)}" for one in content["varied"])
-    _add_best(page, content, units)
-    _front(page, content, units)
-    if message := upper_bounds(content["excludes"], "rates"):
-        page.line(f"{message}; times and costs are lower bounds")
-    price = content["price"]
-    if price and price["date"]:
-        page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
-    page.lines(f"without {_WORDS[name]}: {why}" for name, why in content["absent"].items())
-    page.lines(f"assumed: {text}" for text in content["assumed"])
-    page.notes(content["notes"], "yellow")
-    return page.text()
-
-
-def _varied_names(content: SweepContent) -> list[str]:
-    """Return the names of the parameters with more than one value."""
-    return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
-
-
-def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _varied_names(content)
     page.line("")
     if count := content["too_large"]:
@@ -294,6 +266,21 @@ def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> No
         page.line(
             f"best {_WORDS[one['column']]}: {_point_cell(point, one['column'], units)}{where}{unsure}", "bold"
         )
+    _front(page, content, units)
+    if message := upper_bounds(content["excludes"], "rates"):
+        page.line(f"{message}; times and costs are lower bounds")
+    price = content["price"]
+    if price and price["date"]:
+        page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
+    page.lines(f"without {_WORDS[name]}: {why}" for name, why in content["absent"].items())
+    page.lines(f"assumed: {text}" for text in content["assumed"])
+    page.notes(content["notes"], "yellow")
+    return page.text()
+
+
+def _varied_names(content: SweepContent) -> list[str]:
+    """Return the names of the parameters with more than one value."""
+    return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
 def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:

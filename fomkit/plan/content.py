@@ -26,7 +26,6 @@ from fomkit.prediction.rates import bounds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fomkit.core.model import ModelProfile
     from fomkit.plan.estimate import Estimate
 
 Range = TypedDict("Range", {"low": float, "high": float})
@@ -71,20 +70,17 @@ Estimated = TypedDict("Estimated", {
 })  # fmt: skip
 
 
-def _span(spent: Spent | None) -> Ends | None:
-    return None if spent is None else as_content(Ends, spent.energy_j)
-
-
 def energy_content(estimate: Estimate) -> EnergyUsed | None:
     """Return the block ``energy_j`` of an estimate; None where the machine profile states no energy."""
     found, stated = energy_of_estimate(estimate), estimate.machine.energy
     if found is None:
         return None
     method, step = found.method, found.step
+    spent: Mapping[str, Spent | None] = {"step": step, "epoch": found.epoch, "run": found.run, "unit": found.unit}
     share = step.terms["idle power"].value / step.energy_j.value if step and "idle power" in step.terms else None
     return as_content(
-        EnergyUsed, found, **{"from": method and method.message}, process_m=method and method.process_m,
-        step=_span(step), epoch=_span(found.epoch), run=_span(found.run), unit=_span(found.unit),
+        EnergyUsed, {name: one and one.energy_j for name, one in spent.items()}, found,
+        **{"from": method and method.message}, process_m=method and method.process_m,
         scope=method.scope if method else stated.scope if stated else None, basis=method and method.basis,
         method=method and method.name, idle_share=share, terms_step=step.terms if step else {},
         step_at_most=found.most_step_j,
@@ -260,11 +256,6 @@ def _version_condition(estimate: Estimate, ops: Ops) -> ConditionText:
     return "stated", f"{text}; timings of {of}; {effect}"
 
 
-def _runs_both_ways(model: ModelProfile) -> bool:
-    """Check if a recurrent layer runs in both directions; timings are of one, libraries may run two at once."""
-    return any(str(ways).removesuffix(".0") == "2" for ways in model.ops.get("directions", ()))
-
-
 def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tuple[ConditionText, ConditionText]:
     """Describe how the time depends on the bandwidth, and on the share of the peak rates that ops reach."""
     by_traffic, utilisation = _utilisation(estimate)
@@ -282,7 +273,9 @@ def _rate_conditions(estimate: Estimate, tabled: float, measured: float) -> tupl
     own = "each op at its own share of the device's rates" if measured < OF_ALL else ""
     each = ", else ".join(filter(None, [known, own]))
     alone = f"a run has {devices:,} devices" if devices > 1 else "a run has a device"
-    order = "; both ways of a recurrent layer run one after the other" if _runs_both_ways(estimate.model) else ""
+    # Timings of recurrent layers are of one direction; a library may run two at once.
+    both_ways = any(str(ways).removesuffix(".0") == "2" for ways in estimate.model.ops.get("directions", ()))
+    order = "; both ways of a recurrent layer run one after the other" * both_ways
     return bandwidth, ("modelled", f"{each}{reached}{_other_terms_text(estimate)}{order}; {alone} to itself")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fomkit.core.interval import Span, add_common, add_independent, multiply_independent
-from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, EnergyScope, Fact
+from fomkit.core.machine import TIMED_OPS, Energy, EnergyScope, Fact
 from fomkit.core.units import agree, by_key
 
 if TYPE_CHECKING:
@@ -150,23 +150,16 @@ class Method:
     counts_work: bool = False
 
 
-def _fits(power: AveragePower, workload: Workload) -> bool:
-    same_batch = power.batch in (None, workload.batch)
-    same_precision = power.precision in ("", workload.precision)
-    return power.workload == workload.model and same_batch and same_precision
-
-
-def _known(power: AveragePower) -> int:
-    """Count the conditions that a power states."""
-    return (power.batch is not None) + bool(power.precision)
-
-
 def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
     """Return the method of a power measured for this workload; of several, the one that states most conditions."""
-    fitting = sorted((one for one in energy.average if _fits(one, workload)), key=_known)
+    fitting = [
+        one for one in energy.average
+        if one.workload == workload.model and one.batch in (None, workload.batch)
+        and one.precision in ("", workload.precision)
+    ]  # fmt: skip
     if not fitting:
         return None
-    one = fitting[-1]
+    one = sorted(fitting, key=lambda power: (power.batch is not None) + bool(power.precision))[-1]
     measured = one.power_w.basis == "measured" and workload.time_measured
     power = one.power_w.span(level).scaled(1 / (one.devices or 1))
     message = f"power of {one.workload}, {one.power_w.basis}: {one.power_w.source}"
@@ -296,13 +289,9 @@ class EnergyEstimate:
 
 
 def _workload(estimate: Estimate) -> Workload:
-    return Workload(
-        model=estimate.model.name,
-        batch=estimate.sizes.get("batch"),
-        precision=estimate.precision,
-        busy_share=estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0,
-        time_measured=estimate.basis == "measured",
-    )
+    busy = estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0
+    measured = estimate.basis == "measured"
+    return Workload(estimate.model.name, estimate.sizes.get("batch"), estimate.precision, busy, measured)
 
 
 def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:

@@ -348,36 +348,6 @@ def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = 
     return replace(estimated, step_time=step, run_time=run, unit_per_day=per_day)
 
 
-def _deviations(
-    model: ModelProfile, machine: Machine, run: RunTime, options: Options, shares: Mapping[str, float]
-) -> tuple[str, ...]:
-    notes = [*machine.caveats, *verdict_on(machine, named=False)]
-    if not machine.device.peaks and len(machine.timings) and shares["measured"] < 1:
-        notes.append(f"{machine.name} states no peak; rates are fitted to its table")
-    notes += run_notes(model, run, options.sizes)
-    if shares[UNPRICED] > 0:
-        notes.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
-    if options.allow_uncovered and model.unsupported:
-        notes.append(f"excluded, no rule: {', '.join(model.unsupported)}")
-    stated = int((~is_measured(machine.timings)).sum())
-    if stated:
-        notes.append(
-            f"{stated:,} of {machine.name}'s {count_text(len(machine.timings), 'timing')} "
-            f"{agree(stated, 'was/were')} stated, not measured; times of similar ops depend on them"
-        )
-    return tuple(notes)
-
-
-def _unused_table_notes(machine: Machine, estimated: Estimate, shares: Mapping[str, float]) -> tuple[str, ...]:
-    """Return a note where a machine's table has no row in the number formats of the work."""
-    if shares["roofline"] < 1 - 1e-9 or not len(machine.timings):
-        return ()
-    wanted, known = (sorted(set(table["dtype"].tolist())) for table in (estimated.ops, machine.timings))
-    if set(wanted) & set(known):
-        return ()
-    return (f"no row of {machine.name}'s table is used: it has no {', '.join(wanted)}",)
-
-
 def _smaller_batch_notes(
     model: ModelProfile, traced: ModelProfile, machine: Machine, estimated: Estimate
 ) -> tuple[str, ...]:
@@ -428,23 +398,36 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
                     fit=partial(fit_of, model, machine, sizes, formats))  # fmt: skip
     per_day = estimated_per_day(model, machine, run, scope, at_once)
     found = Estimate(model, machine, sizes, scope, at_once, step, run, per_day, formats, detail)
-    detail.made["deviations"] = partial(_all_deviations, found, traced, fitted, options)
+    detail.made["deviations"] = partial(_deviations, found, traced, fitted, options)
     return found
 
 
-def _all_deviations(
-    estimated: Estimate, traced: ModelProfile, fitted: Machine, options: Options
-) -> tuple[str, ...]:
+def _deviations(estimated: Estimate, traced: ModelProfile, fitted: Machine, options: Options) -> tuple[str, ...]:
+    """Return all notes of an estimate (`Estimate.deviations`)."""
     model, machine, shares, step = estimated.model, estimated.machine, estimated.coverage, estimated.step_time
-    waits = step.late_s > NOTABLE * step.device_s.value
+    timings, notes = machine.timings, [*model.caveats]
+    if machine.host_op_s is not None and step.late_s > NOTABLE * step.device_s.value:
+        notes.append(host_waited(machine.host_op_s))
+    notes += [*eager_notes(step), *estimated.fit.notes, *machine.caveats, *verdict_on(machine, named=False)]
+    if not machine.device.peaks and len(timings) and shares["measured"] < 1:
+        notes.append(f"{machine.name} states no peak; rates are fitted to its table")
+    notes += run_notes(model, estimated.run_time, options.sizes)
+    if shares[UNPRICED] > 0:
+        notes.append(f"{shares[UNPRICED]:.0%} of the op executions have no time; all times are lower bounds")
+    if options.allow_uncovered and model.unsupported:
+        notes.append(f"excluded, no rule: {', '.join(model.unsupported)}")
+    if stated := int((~is_measured(timings)).sum()):
+        notes.append(
+            f"{stated:,} of {machine.name}'s {count_text(len(timings), 'timing')} {agree(stated, 'was/were')} "
+            "stated, not measured; times of similar ops depend on them"
+        )
+    if len(timings) and shares["roofline"] >= 1 - 1e-9:
+        wanted, known = (set(table["dtype"].tolist()) for table in (estimated.ops, timings))
+        if wanted.isdisjoint(known):
+            notes.append(f"no row of {machine.name}'s table is used: it has no {', '.join(sorted(wanted))}")
     return (
-        *model.caveats,
-        *((host_waited(machine.host_op_s),) if waits and machine.host_op_s is not None else ()),
-        *eager_notes(step),
-        *estimated.fit.notes,
-        *_deviations(model, machine, estimated.run_time, options, shares),
-        *_unused_table_notes(machine, estimated, shares),
-        *wide_notes(estimated.step, lambda: estimated.ops),
+        *notes,
+        *wide_notes(estimated.step, lambda: estimated.ops, machine),
         *_smaller_batch_notes(model, traced, fitted, estimated),
         *processor_notes(traced, model, machine),
     )

@@ -355,25 +355,21 @@ def roof_frame(estimated: Estimate, ops: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["roof", "flop_per_s", "byte_per_s"])
 
 
-def _timing_cells(row: Mapping[str, Any]) -> dict[str, object]:
-    """Return the cells of a table of ops that describe the op to be timed, by column name."""
-    kind = str(row["kind"])
-    sizes = KINDS[kind].columns
-    names = ("op", "kind", "dtype", "engine", "pass_name", "count", *sizes)
-    known = {name: row[name] for name in names if is_known(row.get(name))}
-    return {
-        name: int(cell) if isinstance(cell, float) and cell.is_integer() else cell for name, cell in known.items()
-    }
-
-
 def _if_timed(estimate: Estimate, rows: pd.DataFrame, step: Span) -> IfTimed:
     first = {str(name): cell for name, cell in rows.iloc[0].items()}
     executions = float(rows["count"].sum())
+    cells = {**first, "count": executions}
+    names = ("op", "kind", "dtype", "engine", "pass_name", "count", *KINDS[str(first["kind"])].columns)
+    line = {
+        name: int(cell) if isinstance(cell, float) and cell.is_integer() else cell
+        for name, cell in ((name, cells.get(name)) for name in names)
+        if is_known(cell)
+    }
     return as_content(
         IfTimed, sizes=shape_label(first), ops=sorted(set(rows["op"].astype("str"))), executions=executions,
         passes=sorted(set(rows["pass_name"].astype("str"))), time_source=first["time_source"], step_s=step,
         share=float((rows["time_s"] * rows["count"]).sum()) / estimate.step_time.device_s.value,
-        shrinks=shrinks(estimate.step, step), line=_timing_cells({**first, "count": executions}),
+        shrinks=shrinks(estimate.step, step), line=line,
     )  # fmt: skip
 
 

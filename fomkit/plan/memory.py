@@ -301,17 +301,6 @@ _HEAD, _LOGIT = 4, 4
 of a word, in fp32 (arXiv 2205.05198, section 4.3)."""
 
 
-def _experts_byte(shape: Transformer, tensor: int) -> float:
-    """Return the bytes that experts keep instead of the feed-forward layer's wide activations, per stream element.
-
-    This is not in the paper: these are the tensors that the backward ops of `fomkit.parallel.transformer` read. A
-    tensor group splits the wide activations only.
-    """
-    places = shape.experts * shape.expert_slots / shape.seq
-    wide = (6 if shape.gated else 4) * shape.feed_forward / shape.hidden
-    return places * (_PLACE + wide / tensor) + _SHARE * shape.experts / shape.hidden
-
-
 def block_activation_byte(shape: Transformer, samples: float, layout: Layout) -> float:
     """Return the bytes that one block keeps for its backward pass, per device.
 
@@ -348,7 +337,10 @@ def block_activation_byte(shape: Transformer, samples: float, layout: Layout) ->
     if not shape.experts:
         return stream * (whole + (attention + wide + scores) / layout.tensor)
     split = (attention + scores + 6 * shape.shared / shape.hidden) / layout.tensor
-    of_experts = _experts_byte(shape, layout.expert_tensor)
+    # Instead of the feed-forward layer's wide activations, of which alone a tensor group has parts.
+    wide, places = (6 if shape.gated else 4) * shape.feed_forward, shape.experts * shape.expert_slots / shape.seq
+    wide /= shape.hidden * layout.expert_tensor
+    of_experts = places * (_PLACE + wide) + _SHARE * shape.experts / shape.hidden
     return stream * (whole + split + (of_experts / layout.tensor if layout.whole_experts else of_experts))
 
 

@@ -39,6 +39,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.plan.memory import (
     BY_SIZES,
     Held,
+    Standing,
     Use,
     block_activation_byte,
     largest_that_fits,
@@ -70,17 +71,6 @@ STEPS = 8
 def _used(order: pd.DataFrame | None) -> set[str]:
     """Return the named sizes that the order of a step depends on."""
     return set() if order is None else cached(order, None, "sizes", lambda: sizes_used(order))
-
-
-def _check_resizable(model: ModelProfile, sizes: Mapping[str, int]) -> None:
-    used = _used(model.order)
-    for name in model.resized(sizes):
-        if name not in used:
-            raise FomkitError(
-                model.name,
-                f"the order of its ops is fixed at {name} {model.sizes.get(name, 'unknown')}, so the memory at "
-                f"{sizes[name]} needs a new trace. Run 'fomkit profile' on its file with that size.",
-            )
 
 
 def _workspace(model: ModelProfile, sizes: Mapping[str, int]) -> NDArray[np.float64]:
@@ -161,7 +151,14 @@ def step_memory(
     """
     if model.order is None:
         return None
-    _check_resizable(model, sizes)
+    used = _used(model.order)
+    for name in model.resized(sizes):
+        if name not in used:
+            raise FomkitError(
+                model.name,
+                f"the order of its ops is fixed at {name} {model.sizes.get(name, 'unknown')}, so the memory at "
+                f"{sizes[name]} needs a new trace. Run 'fomkit profile' on its file with that size.",
+            )
     if workspace is not None:
         return _followed_step(model, model.order, sizes, workspace)
     # Cached: each what-if and each machine queries the same step.
@@ -344,12 +341,17 @@ def held_of_step(
     return None if use is None else use.held(of_role, accumulates=accumulates)
 
 
-def _standing_byte(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> float | None:
-    """Return the memory that every step in some formats holds [byte]; None where it is unknown."""
+_UNKNOWN = Standing(0.0, 0.0, 0.0)
+
+
+def standing_in(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> Standing | None:
+    """Return the memory that every step in some formats holds; None where it is unknown."""
     ops = resize_ops(model.ops, sizes, model.name)
     kept = ops[ops["op"] != TO_SHORT] if formats.stream == "fp32" else ops  # fp32 needs no copies in 16 bits
     standing = standing_memory(kept, model.parameters_total)
-    return None if standing is None else standing.byte - stored_byte(ops, formats)
+    if standing is None:
+        return None
+    return standing._replace(parameter=standing.parameter - stored_byte(ops, formats))
 
 
 def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
@@ -361,7 +363,7 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     whole = needed is not None
     if needed is None:
         of = "parameters, gradients and the optimizer's state alone"
-        needed = _standing_byte(model, sizes, formats) or 0.0
+        needed = (standing_in(model, sizes, formats) or _UNKNOWN).byte
     return fit_in(machine, needed, of, whole=whole, see=IN_MEMORY)
 
 
@@ -378,7 +380,7 @@ def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, i
     if held is not None and largest is not None:
         most = largest or largest_batch(held, sizes, capacity.value)
         return NO_BATCH if not most else f"a batch of {most:,} {'fits' if largest else TIGHT}"
-    return NO_BATCH if (_standing_byte(model, sizes, formats) or 0.0) > capacity.value else ""
+    return NO_BATCH if (standing_in(model, sizes, formats) or _UNKNOWN).byte > capacity.value else ""
 
 
 NAME = "fresh pages"

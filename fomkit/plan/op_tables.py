@@ -126,15 +126,6 @@ def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> Non
         raise FomkitError(where, f"no dimension uses the size {name!r}. {nearest_names(name, used)}")
 
 
-def _sum_notes(timed: pd.DataFrame, level: float) -> Iterator[str]:
-    above = as_terms(timed, level)["time_s"] / timed["time_s"] - 1
-    if many := int((above > 0).sum()):
-        yield (
-            f"the sum uses the mean of {count_text(many, 'row')}, up to {above.max():.1%} above the median "
-            "shown: times may be far above the median, but only slightly below."
-        )
-
-
 def predict_ops(
     ops: pd.DataFrame,
     machine: Machine,
@@ -167,8 +158,11 @@ def predict_ops(
     if replaced:
         messages = (*messages, f"{', '.join(replaced)}: recomputed; the values of the table are replaced.")
     timed = timed.assign(**{name: ops[name] for name in unknown})[order]
-    messages = (*messages, *_sum_notes(timed, interval), *verdict_on(machine))
-    return Prediction(timed, machine, interval, messages, where)
+    above = as_terms(timed, interval)["time_s"] / timed["time_s"] - 1
+    if many := int((above > 0).sum()):
+        mean = f"the sum uses the mean of {count_text(many, 'row')}, up to {above.max():.1%} above the median"
+        messages = (*messages, f"{mean} shown: times may be far above the median, but only slightly below.")
+    return Prediction(timed, machine, interval, (*messages, *verdict_on(machine)), where)
 
 
 MOMENTS = 500
@@ -390,6 +384,13 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
     names = [_named("process_name", f"projected by fomkit, not measured: {model.name} on {machine.name}")]
     for name, number in tracks.items():
         names += [_named("thread_name", name, number), _named("thread_sort_index", number, number)]
+    head = as_content(
+        Head, one, schema=SCHEMA, fomkit=__version__, projected="times are predicted, not measured",
+        model=model.name, target=machine.name, step_s=one.step, memory=memory,
+        device_s=one.step_time.device_s, bound=one.step_time.bound,
+        order=_NO_ORDER if order is None else _IN_ORDER,
+        deviations=[*one.formats.message.splitlines(), *one.deviations],
+    )  # fmt: skip
     return {
         "traceEvents": [
             *names,
@@ -398,14 +399,5 @@ def timeline_content(model: ModelProfile, machine: Machine, options: Options) ->
             *(() if live is None else _memory(live, found, ends)),
         ],
         "displayTimeUnit": "ms",
-        "otherData": _head(one, _IN_ORDER if order is not None else _NO_ORDER, memory),
+        "otherData": head,
     }
-
-
-def _head(estimated: Estimate, order: str, memory: str) -> Head:
-    deviations = [*estimated.formats.message.splitlines(), *estimated.deviations]
-    return as_content(
-        Head, estimated, schema=SCHEMA, fomkit=__version__, projected="times are predicted, not measured",
-        model=estimated.model.name, target=estimated.machine.name, step_s=estimated.step, memory=memory,
-        device_s=estimated.step_time.device_s, bound=estimated.step_time.bound, order=order, deviations=deviations,
-    )  # fmt: skip

@@ -51,14 +51,6 @@ def with_size(sizes: Mapping[str, int], name: str, value: int | None) -> dict[st
     raise FomkitError(name, f"is given as {value} and as {sizes[name]}. Give it once.")
 
 
-def _check_size(name: str, value: object) -> None:
-    # numpy's integers are accepted too, True is not.
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
-        raise FomkitError(name, f"is {value!r}. Give a whole number of 1 or more.")
-    if value.__index__() > HUGE:
-        raise FomkitError(name, f"is {value!r:.40}. Give {HUGE:g} at most.")
-
-
 def check_nodes(nodes: object, also: str = "") -> None:
     """Raise unless `nodes` is a valid number of nodes; `also`: text for the message on what else is accepted."""
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= HUGE:
@@ -82,8 +74,13 @@ def check_options(
     if not isinstance(sizes, Mapping | None):
         raise FomkitError("sizes", f"is {sizes!r}. Give a mapping, for example {{'seq': 512}}.")
     for name, value in {"batch": batch, **(sizes or {})}.items():
-        if value is not None:
-            _check_size(str(name), value)
+        if value is None:
+            continue
+        # numpy's integers are accepted too, True is not.
+        if isinstance(value, bool) or not hasattr(value, "__index__") or int(value.__index__()) < 1:
+            raise FomkitError(str(name), f"is {value!r}. Give a whole number of 1 or more.")
+        if value.__index__() > HUGE:
+            raise FomkitError(str(name), f"is {value!r:.40}. Give {HUGE:g} at most.")
     number = interval if isinstance(interval, int | float) and not isinstance(interval, bool) else 0.0
     if not LEAST_LEVEL <= number <= MOST_LEVEL:
         limits = f"{LEAST_LEVEL:g} to {MOST_LEVEL:g}"
@@ -203,6 +200,24 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
     return machine
 
 
+def check_host_counts(model: ModelProfile, where: str, launch: str = "eager") -> None:
+    """Raise where steps of a model never wait for a host, so that varying its time would change nothing.
+
+    `launch`: of the layout.
+    """
+    if model.traced_with.get("device") != OF_SIZES:
+        return
+    if not waits_by_block(model):
+        why = "without Python in between, as in compiled steps and in inference"
+    elif launch == "graphs":
+        why = "from graphs, as its layout says"
+    else:
+        return
+    raise FomkitError(
+        where, f"{HOST} has no effect: the ops of {model.name} are launched {why}. Leave it out, or vary launch_s."
+    )
+
+
 def host_waited(host: Fact) -> str:
     """Say that a step's device waits for its host, and how long that needs to start an op."""
     each = format_quantity(host.value, "time_s")
@@ -278,7 +293,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         *(name for link in links for name in link_names(link)),
     }
     device = machine.device
-    for name, value in values.items():
+    for name, value in sorted(values.items()):  # a peak before the one that follows it (`followers`)
         if name not in others:
             machine.check_parameter(name, value)
             device = change_fact(device, name, partial(restated, value=value))
@@ -294,10 +309,6 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
         host_op_s=restated(machine.host_op_s or HOST_OP_S, values[HOST]) if HOST in values else machine.host_op_s,
         links=tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links),
         availability=values.get("availability", machine.availability),
-        system_nodes=_changed_count(values, NODES, machine.system_nodes),
-        node_devices=_changed_count(values, "node_devices", machine.node_devices),
+        system_nodes=round(values[NODES]) if NODES in values else machine.system_nodes,
+        node_devices=round(values["node_devices"]) if "node_devices" in values else machine.node_devices,
     )
-
-
-def _changed_count(values: Mapping[str, float], name: str, now: int | None) -> int | None:
-    return round(values[name]) if name in values else now

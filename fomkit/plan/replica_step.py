@@ -119,14 +119,8 @@ class ReplicaStep:
                  options: Options) -> None:  # fmt: skip
         _check_replicable(model, layout)
         model = on_one_device(model)
-        self.model, self.machine, self.layout, self.network, self.options = (
-            model,
-            machine,
-            layout,
-            network,
-            options,
-        )
-        self.level = network.level
+        self.model, self.machine, self.options = model, machine, options
+        self.layout, self.network, self.level = layout, network, network.level
         self._estimates: dict[int, Estimate] = {}
         self._plans: dict[int, tuple[list[Bucket], tuple[float, float]]] = {}
         self._works: dict[tuple[int, int, float], _Work] = {}
@@ -210,18 +204,15 @@ class ReplicaStep:
         found = None if layers is None else layers[layers["layer"].isin(NORMS)]
         if found is None or found.empty:
             raise FomkitError(self.model.name, "has no batch norm in its list of layers. Leave sync_norm out.")
-        times = []
+        algorithm: Algorithm = self.layout.algorithm
+        algorithm, times = "auto" if algorithm == "parameter_server" else algorithm, []
         for row in found.to_dict("records"):
             channels, count = float(row["parameters"]) / 2, float(row["count"])
             byte = NORM_BYTE * (2 * channels + 1) * group.ranks
-            gather = network.exchange("all_gather", byte, group, self._inner_algorithm)
-            total = network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, self._inner_algorithm)
+            gather = network.exchange("all_gather", byte, group, algorithm)
+            total = network.exchange("all_reduce", NORM_BYTE * 2 * channels, group, algorithm)
             times.append(add_waits([unhidden(gather), unhidden(total)]).scaled(count))
         return add_waits(times)
-
-    @property
-    def _inner_algorithm(self) -> Algorithm:
-        return "auto" if self.layout.algorithm == "parameter_server" else self.layout.algorithm
 
     def _clip(self, gradient_byte: float, replicas: int) -> Span:
         """Return the time of the gradients' norm and scaling: a read, then read and write, at memory bandwidth."""

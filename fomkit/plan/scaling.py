@@ -337,14 +337,6 @@ def _needed_rate(taken_s: Callable[[str, float], float], room: Span) -> Needed:
     return {"value": rate("value", room.value), "low": rate("low", room.high), "high": rate("high", room.low)}
 
 
-def _allowed_wait(point: Point) -> Span:
-    """Return how long a step may wait for its replicas until it takes as long per sample as the reference [s]."""
-    step, reference = point.step, point.reference
-    alone = step.wall_s.value - step.replicas_s.value
-    room = step.samples / reference.samples * reference.wall_s.value - alone
-    return reference.wall_s.scaled(room / reference.wall_s.value)
-
-
 Whole = TypedDict("Whole", {"replicas": int, "tier": str, "needed_byte_per_s": Needed})
 OfLayer = TypedDict("OfLayer", {"module": str, "gradient_byte": float, "time_s": Ends,
                                 "needed_byte_per_s": Needed})  # fmt: skip
@@ -365,7 +357,10 @@ def _model_bandwidths(scaling: Scaling, curve: Curve, stepper: ReplicaStep | Tra
         def taken_s(end: str, rate: float, step: ParallelStep = step, tier: Tier = tier) -> float:
             return stepper.replicas_wait(step.devices, step.samples, scaling.network.at_rate(tier, rate), end)
 
-        needed = _needed_rate(taken_s, _allowed_wait(point))
+        # How long it may wait for its replicas until it takes as long per sample as the reference.
+        whole_s, alone_s = point.reference.wall_s, step.wall_s.value - step.replicas_s.value
+        allowed_s = step.samples / point.reference.samples * whole_s.value - alone_s
+        needed = _needed_rate(taken_s, whole_s.scaled(allowed_s / whole_s.value))
         found.append({"replicas": step.replicas, "tier": tier, "needed_byte_per_s": needed})
     return found
 

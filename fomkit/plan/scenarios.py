@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
-from fomkit.core.machine import HOST, Machine, Scope, nearest_parameter, peak_name
+from fomkit.core.machine import HOST, Machine, Scope, followers, nearest_parameter, peak_name
 from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.columns import alike
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -22,7 +22,15 @@ from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, host_source, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
-from fomkit.plan.options import Options, change_machine, choose_scope, choose_sizes, terms, with_host
+from fomkit.plan.options import (
+    Options,
+    change_machine,
+    check_host_counts,
+    choose_scope,
+    choose_sizes,
+    terms,
+    with_host,
+)
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
@@ -71,18 +79,18 @@ def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -
         values = table[name].to_numpy(np.float64)
         if not np.isfinite(values).all():
             raise FomkitError("scenarios", f"{name} has missing or infinite values. Correct them.")
+        least = float(values.min())
         if name in step_terms:
-            if not values.min() >= 0:
-                raise FomkitError("scenarios", f"{name} is {values.min():g}. Expected 0 or more.")
-            continue
-        if name in changes:
-            machine.check_parameter(name, float(values.min()))
-            continue
-        wrong = values[(values < 1) | (values != np.floor(values))]
-        if len(wrong):
-            raise FomkitError("scenarios", f"{name} is {wrong[0]:g}. Expected a whole number of 1 or more.")
-        for value in (values.min(), values.max()):
-            choose_sizes(model, {name: int(value)})
+            if least < 0:
+                raise FomkitError("scenarios", f"{name} is {least:g}. Expected 0 or more.")
+        elif name in changes:
+            machine.check_parameter(name, least)
+        else:
+            wrong = values[(values < 1) | (values != np.floor(values))]
+            if len(wrong):
+                raise FomkitError("scenarios", f"{name} is {wrong[0]:g}. Expected a whole number of 1 or more.")
+            for value in (least, values.max()):
+                choose_sizes(model, {name: int(value)})
     return sizes, changes
 
 
@@ -146,17 +154,17 @@ def _relative_times(study: Study, here: _Shapes, changes: Mapping[str, Array]) -
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
     It equals `fomkit.prediction.donors.time_ratio`; all scenarios of a shape share the floors but for their rates.
+    `changes`: rates and launch cost (s,), by name.
     """
-    launch = study.machine.device.launch_s
+    launch, follows = study.machine.device.launch_s, followers(study.machine.device)
     share = here.launched
     if "launch_s" in changes and launch is not None and launch.value:
         share = share * (changes["launch_s"] / launch.value)
     share = share + here.kept
     for pair, at in study.pairs.items():
-        peak, rate = (
-            1.0 / changes.get(name, built)
-            for name, built in zip((peak_name(*pair), "byte_per_s"), _rates(study.machine, pair), strict=True)
-        )
+        (built_peak, built_rate), name = _rates(study.machine, pair), peak_name(*pair)
+        followed = changes.get(follows.get(name, ""), built_peak)
+        peak, rate = 1.0 / changes.get(name, followed), 1.0 / changes.get("byte_per_s", built_rate)
         # An unknown rate is NaN and not needed by any floor here: fmax ignores it. With both unknown the time
         # stays.
         floors = np.fmax(here.compute[at] * peak, here.memory[at] * rate)
@@ -175,27 +183,74 @@ def ends_of(spans: Sequence[Span | None]) -> list[float]:
     return [end for span in spans for end in ((np.nan,) * 3 if span is None else span.ends)]
 
 
-def _figures_of(
-    study: Study, case: _Case, device_s: Span, forward_s: Span | None, started: Started, batch: Array | None
-) -> Array:
-    """Roll the scenarios (s) of one model on one machine up to `RESULTS` and waits that are assumed (10, s)."""
-    model, machine = case.model, case.machine
-    beside = terms_beside(started, machine, device_s)
-    passes = {} if forward_s is None else {FORWARD: forward_s}
+class _Case(NamedTuple):
+    """A model and a machine that some scenarios share: equal in all but sizes, rates and costs of starts."""
+
+    model: ModelProfile
+    machine: Machine
+    scenarios: NDArray[np.intp]
+
+
+def _cases(
+    study: Study,
+    machine: Machine,
+    sizes: Mapping[str, Array],
+    shape: NDArray[np.intp],
+    values: Mapping[str, Array],
+) -> Iterator[_Case]:
+    """Yield each model and machine that differ in `terms`, or in the cost of fresh pages at their sizes."""
+    pages = machine.device.fresh_byte_per_s is not None
+    keys = [*values.values(), *([shape.astype(np.float64)] if pages else [])]
+    if not keys:
+        yield _Case(study.model, machine, np.arange(len(shape)))
+        return
+    rows, case_of = np.unique(np.stack(keys, 1), axis=0, return_inverse=True)
+    for number, row in enumerate(rows.tolist()):
+        wanted = dict(zip(values, row, strict=False))
+        changed = change_machine(machine, {name: wanted[name] for name in wanted if name not in OF_A_RUN})
+        if pages:
+            of_shape = {name: int(size[int(row[-1])]) for name, size in sizes.items()}
+            changed = with_fresh_pages(changed, study.model, of_shape)
+        yield _Case(study.model.with_run(wanted), changed, np.flatnonzero(case_of.ravel() == number))
+
+
+class _Steps(NamedTuple):
+    """The steps of some scenarios (s), of which only the terms beside the device are still missing.
+
+    `device_s`, `forward_s` (3, s): value, low and high of all ops, and of the forward pass if validation needs it.
+    `started`: what the host starts; `batch` (s,): None where the profile states none.
+    """
+
+    device_s: Array
+    forward_s: Array | None
+    started: Started
+    batch: Array | None
+
+    def of(self, at: NDArray[np.intp]) -> _Steps:
+        """Return the steps of some of the scenarios."""
+        forward_s, batch = (one if one is None else one[..., at] for one in (self.forward_s, self.batch))
+        started = Started(self.started.units, *(column[:, at] for column in self.started[1:]))
+        return _Steps(self.device_s[:, at], forward_s, started, batch)
+
+
+def _figures_of(study: Study, case: _Case, steps: _Steps) -> Array:
+    """Roll the scenarios (s) of one case up to `RESULTS` and waits that are assumed (10, s)."""
+    model, machine, level = case.model, case.machine, study.options.interval
+    device_s = _span_of_variants(steps.device_s, level)
+    passes = {} if steps.forward_s is None else {FORWARD: _span_of_variants(steps.forward_s, level)}
+    beside = terms_beside(steps.started, machine, device_s)
     wall_s = beside.wall(device_s)
     step = StepTime(passes, device_s, *beside, wall_s, "", ())
-    last_batch = study.options.last_batch or model.data.last_batch
-    samples = None if batch is None else cast(int, batch)
-    run_s = roll_up_run(model, machine, step, samples, last_batch).run_s
-    rate = None if samples is None else wall_s.per(samples)
+    batch = cast("int | None", steps.batch)
+    run_s = roll_up_run(model, machine, step, batch, study.options.last_batch or model.data.last_batch).run_s
     per_day = None
     if run_s is not None:
         per_day = runs_per_day(model, machine, run_s, study.scope, runs_at_once(model, machine, study.scope))
     # Only a measured time of the host lets a step that waits for it count as measured.
     unsure = host_source(machine) != "measured"
     late = beside.paced_s.value - device_s.value if unsure and beside.paced_s is not None else 0.0
-    many, ends = started.ops.shape[1:], ends_of((wall_s, rate, per_day))
-    return np.stack([np.broadcast_to(end, many) for end in (*ends, late)])
+    ends = ends_of((wall_s, None if batch is None else wall_s.per(batch), per_day))
+    return np.stack([np.broadcast_to(end, steps.device_s.shape[1:]) for end in (*ends, late)])
 
 
 def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
@@ -208,43 +263,44 @@ def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> Devi
     return device_times(ops, study.uses, study.options.interval)
 
 
-def _roll_up(
-    study: Study, here: _Shapes, batches: Array | None, cases: Iterable[_Case], costs: Mapping[str, Array]
+def _started(study: Study, here: _Shapes, costs: Mapping[str, Array]) -> tuple[Started, Machine]:
+    """Return what the host starts in each scenario, and a machine with the cost of a start that serves all.
+
+    Host time is starts times their cost: a cost that the scenarios change is 1 s there, and multiplies the starts.
+    `costs` (s,): launch cost and host's time for an op, where scenarios change them [s].
+    """
+    machine = change_machine(study.machine, dict.fromkeys(costs, 1.0))
+    of_op = "launch_s" if machine.host_op_s is None else HOST
+    of_kernel = HOST if machine.device.launch_s is None else "launch_s"
+    ops, kernels = here.ops * costs.get(of_op, 1.0), here.kernels * costs.get(of_kernel, 1.0)
+    return Started(study.step.units, ops, kernels, study.step.unit_shares @ here.seconds[0]), machine
+
+
+def _block(
+    study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
-    """Roll up all scenarios; `costs`: launch cost and host's time for an op, where scenarios change them."""
-    rows, level = study.step.rows, study.options.interval
-    devices, forwards = _device_times(study, here, np.ones(len(rows), bool)), None
+    """Estimate scenarios (s) of one block of shapes; `shape` (s,): the index of each scenario's shape."""
+    here, of_step = shapes, terms(study.machine)
+    if len(shape) != shapes.ops.shape[1] or (shape != np.arange(len(shape))).any():
+        here = _Shapes._make(column.take(shape, -1) for column in shapes)
+    values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
+    costs = {name: values[name] for name in ("launch_s", HOST) if name in values}
+    if of_device := {name: column for name, column in values.items() if name not in of_step}:
+        seconds = here.seconds * _relative_times(study, here, of_device)
+        here = here._replace(seconds=seconds, measured=np.zeros_like(here.measured))
+    devices, forward_s = _device_times(study, here, np.ones(len(here.same), bool)), None
     is_forward = study.step.passes == FORWARD
     if study.model.data.validation_samples is not None and is_forward.any():
-        forwards = _device_times(study, here, is_forward).ends
-    found, late = np.empty((len(RESULTS), here.ops.shape[1])), np.empty(here.ops.shape[1])
-    device_s = study.step.unit_shares @ here.seconds[0]
-    # Host time is starts times their cost: with a cost of 1 s and scaled starts, one machine serves all.
-    has_launch = study.machine.device.launch_s is not None or "launch_s" in costs
-    ops, kernels = (
-        here.ops * costs.get(HOST, 1.0),
-        here.kernels * costs.get("launch_s" if has_launch else HOST, 1.0),
-    )
-    for case in cases:
-        at = case.scenarios
-        case = case._replace(machine=change_machine(case.machine, dict.fromkeys(costs, 1.0)))
-        by_launch = case.machine.host_op_s is None and "launch_s" in costs
-        own = (here.ops * costs["launch_s"] if by_launch else ops)[:, at]
-        started = Started(study.step.units, own, kernels[:, at], device_s[:, at])
-        forward_s = None if forwards is None else _span_of_variants(forwards[:, at], level)
-        batch = None if batches is None else batches[at]
-        device = _span_of_variants(devices.ends[:, at], level)
-        figures = _figures_of(study, case, device, forward_s, started, batch)
-        found[:, at], late[at] = figures[:-1], figures[-1]
-    modelled = ~here.measured | (late > 0)
+        forward_s = _device_times(study, here, is_forward).ends
+    started, machine = _started(study, here, costs)
+    steps = _Steps(devices.ends, forward_s, started, sizes["batch"][shape] if "batch" in sizes else None)
+    found = np.empty((len(RESULTS) + 1, len(shape)))
+    of_cases = {name: column for name, column in values.items() if name in of_step and name != HOST}
+    for case in _cases(study, machine, sizes, shape, of_cases):
+        found[:, case.scenarios] = _figures_of(study, case, steps.of(case.scenarios))
+    modelled = ~here.measured | (found[-1] > 0)
     basis = pd.Categorical.from_codes(modelled.astype(np.int8), dtype=_BASIS)
-    return pd.DataFrame({**dict(zip(RESULTS, found, strict=True)), "shared": devices.shared, "basis": basis})
-
-
-def _by_scenario(shapes: _Shapes, shape: NDArray[np.intp]) -> _Shapes:
-    if len(shape) == shapes.ops.shape[1] and (shape == np.arange(len(shape))).all():
-        return shapes
-    return _Shapes._make(column.take(shape, -1) for column in shapes)
+    return pd.DataFrame({**dict(zip(RESULTS, found, strict=False)), "shared": devices.shared, "basis": basis})
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:
@@ -271,6 +327,19 @@ def _timed_shapes(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
     return study.cache[key]
 
 
+def _shapes_in(sizes: pd.DataFrame) -> tuple[Array, NDArray[np.intp]]:
+    """Return the different rows of a table of sizes, and the index of each row's.
+
+    They are sorted, so that equal sets of shapes make equal blocks (`Study.cache`).
+    """
+    if not len(sizes.columns):
+        return np.empty((1, 0)), np.zeros(len(sizes), np.intp)
+    rows = sizes.to_numpy(np.float64)
+    ones, shape_of = alike(list(rows.T))
+    order = np.lexsort(rows[ones].T[::-1])
+    return rows[ones[order]], np.argsort(order)[shape_of]
+
+
 def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Estimate many scenarios in blocks; see `scenarios`.
 
@@ -282,25 +351,20 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         return
     np.empty(HELD_BYTE, np.uint8)  # freed at once; see HELD_BYTE
     base = choose_sizes(study.model, study.options.wanted_sizes)
-    shapes, shape_of = np.empty((1, 0)), np.zeros(len(table), np.intp)
-    if size_names:
-        columns = table[size_names].to_numpy(np.float64)
-        ones, shape_of = alike(list(columns.T))
-        order = np.lexsort(columns[ones].T[::-1])  # sorted, so that equal sets of shapes make equal blocks
-        shapes, shape_of = columns[ones[order]], np.argsort(order)[shape_of]
+    shapes, shape_of = _shapes_in(table[size_names])
     order = np.argsort(shape_of, kind="stable")
+    begins = np.searchsorted(shape_of[order], np.arange(len(shapes) + 1))  # of each shape's scenarios in `order`
     most = min(max(1, CELLS // max(len(study.step.rows), 1)), SHAPES)
     for first in range(0, len(shapes), most):
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
-        sizes |= {name: block[:, column] for column, name in enumerate(size_names)}
+        sizes |= dict(zip(size_names, block.T, strict=True))
         timed = _timed_shapes(study, sizes)
-        own = order[np.searchsorted(shape_of[order], first) : np.searchsorted(shape_of[order], first + len(block))]
+        own = order[begins[first] : begins[first + len(block)]]
         for start in range(0, len(own), most):
             chosen = own[start : start + most]
-            yield _block(study, timed, sizes, table[changes].iloc[chosen], shape_of[chosen] - first).set_axis(
-                chosen
-            )
+            found = _block(study, timed, sizes, table[changes].iloc[chosen], shape_of[chosen] - first)
+            yield found.set_axis(chosen)
 
 
 def _one_by_one(
@@ -323,53 +387,6 @@ def join_results(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.Data
         return table.assign(**dict.fromkeys(RESULTS, np.nan), shared=1.0, basis="modelled")
     whole = found[0] if len(found) == 1 else pd.concat(found)
     return pd.concat([table, whole.sort_index().set_axis(table.index)], axis=1)
-
-
-def _block(
-    study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
-) -> pd.DataFrame:
-    """Estimate scenarios of one block of shapes; `shape`: the index of each scenario's shape."""
-    here = _by_scenario(shapes, shape)
-    values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
-    step_terms = terms(study.machine) - {HOST}
-    costs = {name: values[name] for name in ("launch_s", HOST) if name in values}
-    rates_of = {name: column for name, column in values.items() if name not in {*step_terms, HOST}}
-    if rates_of:
-        seconds = here.seconds * _relative_times(study, here, rates_of)
-        here = here._replace(seconds=seconds, measured=np.zeros_like(here.measured))
-    batches = sizes["batch"][shape] if "batch" in sizes else None
-    cases = _cases(study, sizes, shape, {name: column for name, column in values.items() if name in step_terms})
-    return _roll_up(study, here, batches, cases, costs)
-
-
-class _Case(NamedTuple):
-    """A model and a machine that some scenarios share: equal in all but sizes, rates and launch cost."""
-
-    model: ModelProfile
-    machine: Machine
-    scenarios: NDArray[np.intp]
-
-
-def _cases(
-    study: Study, sizes: Mapping[str, Array], shape: NDArray[np.intp], values: Mapping[str, Array]
-) -> Iterator[_Case]:
-    """Yield each model and machine that differ in `terms`, or in the cost of fresh pages at their sizes."""
-    pages = study.machine.device.fresh_byte_per_s is not None
-    keys = [*values.values(), *([shape.astype(np.float64)] if pages else [])]
-    if not keys:
-        yield _Case(study.model, study.machine, np.arange(len(shape)))
-        return
-    rows, case_of = np.unique(np.stack(keys, 1), axis=0, return_inverse=True)
-    for number, row in enumerate(rows.tolist()):
-        wanted = dict(zip(values, row, strict=False))
-        model = study.model.with_run(wanted)
-        machine = change_machine(
-            study.machine, {name: value for name, value in wanted.items() if name not in OF_A_RUN}
-        )
-        if pages:
-            of_shape = {name: int(size[int(row[-1])]) for name, size in sizes.items()}
-            machine = with_fresh_pages(machine, study.model, of_shape)
-        yield _Case(model, machine, np.flatnonzero(case_of.ravel() == number))
 
 
 def _check_priced(study: Study, timed: Timed) -> None:
@@ -409,6 +426,8 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     known = columns_of(study.model, study.given)
     if unknown := [str(name) for name in table.columns if name not in known]:
         raise FomkitError(unknown[0], f"is not a column of a scenario. {nearest_parameter(unknown[0], known)}")
+    if HOST in table:
+        check_host_counts(study.model, "scenarios")
     return _where_possible(study, table)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -23,11 +23,11 @@ from fomkit.parallel.step import check_experts, check_schedule, check_split, mic
 from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
-from fomkit.plan.memory import Held, part_held
+from fomkit.plan.memory import SHORT_BYTE, Held, part_held
 from fomkit.plan.options import host_waited
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_of
-from fomkit.plan.transformer_plan import HEAD, SHORT_BYTE, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
+from fomkit.plan.transformer_plan import HEAD, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
@@ -257,7 +257,12 @@ class TransformerStep:
         input_s, extra_s = terms_of(self.machine, compute)
         wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
         wall = add_common([wall if input_s is None else longest_of([wall, input_s]), extra_s])
-        covered = _shares(busiest, count, update_sources)
+        spent = {
+            name: busiest.by_source.get(name, 0.0) * count + update_sources.get(name, 0.0) for name in TIME_SOURCES
+        }
+        whole_s = sum(spent.values())
+        covered = {**{name: seconds / whole_s for name, seconds in spent.items()}, UNPRICED: 0.0}
+        waited = [host_waited(self.plan.host_op_s)] * (busiest.late_s > NOTABLE * busiest.work_s.value)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
@@ -267,7 +272,7 @@ class TransformerStep:
             memory_byte=sum(part_held(self.shape, layout, micro, count, sharing).values()),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if input_s is None else (),
-            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *self._host_notes(busiest)),
+            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *waited),
         )  # fmt: skip
 
     def one_device(self, devices: int, samples: int) -> OneDevice:
@@ -278,9 +283,6 @@ class TransformerStep:
         low, message = self.plan.low, NARROW.format(self.plan.dtype)
         formats = Formats(low or self.plan.dtype, message=f"{FORMATS[low].message}; {message}" if low else message)
         return OneDevice(ops, formats, self.plan.machine)
-
-    def _host_notes(self, stage: Stage) -> list[str]:
-        return [host_waited(self.plan.host_op_s)] * bool(stage.late_s > NOTABLE * stage.work_s.value)
 
     def _sent(self, samples: float, count: int) -> dict[str, float]:
         """Return the bytes that a device sends to its tensor and context groups, and to experts.
@@ -311,11 +313,3 @@ class TransformerStep:
         return part_held(
             self.shape, self.layout, *self._schedule(samples, replicas), replicas * self.layout.context
         )
-
-
-def _shares(stage: Stage, microbatches: int, update: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares of a device's work, waits for its host included, by time source."""
-    work = stage.by_source
-    spent = {name: work.get(name, 0.0) * microbatches + update.get(name, 0.0) for name in TIME_SOURCES}
-    total = sum(spent.values())
-    return {**{name: seconds / total for name, seconds in spent.items()}, UNPRICED: 0.0}

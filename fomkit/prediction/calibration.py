@@ -26,7 +26,7 @@ from fomkit.prediction.exact import often_named, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances, posterior
 from fomkit.prediction.interpolate import Fit
-from fomkit.prediction.tiles import Chip, fit_form, tiled
+from fomkit.prediction.tiles import FACTS, Chip, fit_form, tiled
 
 FEWEST = 8
 """Distinct ops from which a family is fitted; fewer cannot separate a fixed cost, two rates and a spread."""
@@ -236,7 +236,7 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     if chip is not None and len(rows) > LIMIT and view.waves is not None:
         some = np.arange(0, len(rows), -(-len(rows) // FORM_ROWS))
         form = fit_form(tiled(rows.take(some), chip), chip, seconds[some]) if view.tiles else ()
-        fit = fit._replace(form=np.array([*chip, *form]))
+        fit = fit._replace(form=np.array([*chip[:FACTS], *form]))
     residual = np.log(seconds) - interpolate.log_mean(fit, rows, terms)
     # Above the limit every k-th row: lengths need no more.
     part = np.arange(0, len(rows), -(-len(rows) // LIMIT))

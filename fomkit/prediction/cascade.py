@@ -405,35 +405,29 @@ def add_times(
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
     built = _as_built(machine)
-    query, first = _distinct(_with_pieces(costed, calls, parts))
+    pieces = [
+        one.assign(piece=word) for one, word in ((calls, CALL), (parts, PART)) if one is not None and len(one)
+    ]
+    query, first = _distinct(pd.concat([costed, *pieces], ignore_index=True) if pieces else costed)
     rows, notes = settle(query, built)
     answers = answers_on(rows, price(rows, built, interval, notes, in_sums=in_sums), machine, interval)
     return with_answers(costed, answers.noted(notes), first[: len(costed)])
-
-
-def _with_pieces(costed: pd.DataFrame, calls: pd.DataFrame | None, parts: pd.DataFrame | None) -> pd.DataFrame:
-    """Append the components of ops to the table."""
-    made = [one.assign(piece=word) for one, word in ((calls, CALL), (parts, PART)) if one is not None and len(one)]
-    return pd.concat([costed, *made], ignore_index=True) if made else costed
 
 
 def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) -> Answers:
     """Rescale predictions for the machine as built, if the machine is a changed one."""
     if machine.origin is None:
         return answers
-    return _on_changed(rows, answers, machine, _as_built(machine), interval)
+    # The times that were stated for the changed machine itself are used, and the others rescaled.
+    own = prepared(stated(machine))
+    known = name_bounds(rows, exact.estimate(rows, own, interval), own)
+    rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
+    built = replace(machine, timings=_as_built(machine).timings)
+    return estimates.join_answers([known, rescale_answers(rows, rest, built)])
 
 
 def _as_built(machine: Machine) -> Machine:
     return replace(prepared(original(machine)), links=machine.links)
-
-
-def _on_changed(rows: Rows, answers: Answers, machine: Machine, built: Machine, interval: float) -> Answers:
-    """Use the times that were stated for the changed machine itself, and rescale the other predictions."""
-    own = prepared(stated(machine))
-    known = name_bounds(rows, exact.estimate(rows, own, interval), own)
-    rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
-    return estimates.join_answers([known, rescale_answers(rows, rest, replace(machine, timings=built.timings))])
 
 
 def with_answers(costed: pd.DataFrame, answers: Answers, first: Places) -> pd.DataFrame:

@@ -84,12 +84,6 @@ def _turned(column: Callable[[str], Any], pairs: list[tuple[str, str]], turned: 
     return {one: np.where(turned, column(other), column(one)) for one, other in both}
 
 
-def _alternatives(dtype: str, engine: str) -> Iterator[tuple[str, str]]:
-    yield dtype, "vector" if engine == "matrix" else "matrix"
-    if dtype == "tf32":
-        yield "fp32", "vector"
-
-
 def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do the same as `settle_engines`, on plain columns."""
     rows = row_major(rows)
@@ -104,7 +98,8 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
         found, lacks = pair, f"no peak or timing for {pair[0]} on the {pair[1]} engine"
         untimed = kind == "gemm" and pair == ("fp32", "vector") and pair not in timed
         if kind in PRODUCT_KINDS and (untimed or pair not in known):
-            found = next((other for other in _alternatives(*pair) if other in known), pair)
+            others = [(pair[0], "vector" if pair[1] == "matrix" else "matrix"), ("fp32", "vector")]
+            found = next((one for one in others[: 1 + (pair[0] == "tf32")] if one in known), pair)
         settled.append(found)
         if found != pair:
             why = "libraries multiply fp32 on a matrix engine that can" if pair in known else lacks
@@ -271,12 +266,6 @@ def is_measured(timings: Table) -> Flags:
     return is_in(timings, "basis", *MEASURED)
 
 
-def _stated_basis(known: Rows) -> str:
-    """Return basis and party of the first figure if it is not measured; "" of a measured one."""
-    basis, party = (known.text(name).at(0) for name in ("basis", "party"))
-    return "" if basis in MEASURED else ", ".join(filter(None, (basis, party)))
-
-
 class _Hit(NamedTuple):
     """The result for one op: value and bounds [s], first timing, number of timings, and basis if not measured."""
 
@@ -304,8 +293,9 @@ def _hit(places: Places, known: Rows, figures: Matrix, spread: float, interval: 
             below, above = (max(one, 1.0) ** (z / half_width(0.5)) for one in (time_s / p25_s, p75_s / time_s))
     # Hits may differ in what the row does not state, as a transposition; the interval covers all of them.
     times = (time_s, min(time_s / below, seconds.min()), max(time_s * above, seconds.max()) + step_s.max())
-    stated = "" if cells[4, 0] else _stated_basis(known.take(places[:1]))
-    return _Hit(times, int(places[0]), len(places), stated)
+    first = int(places[0])
+    basis_and_party = filter(None, (known.text(name).at(first) for name in ("basis", "party")))
+    return _Hit(times, first, len(places), "" if cells[4, 0] else ", ".join(basis_and_party))
 
 
 def _answers(

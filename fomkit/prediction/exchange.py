@@ -278,13 +278,6 @@ class Network:
         way = f"in stages, {group.inner} inside each of {group.outer} nodes"
         return links.total(outside, *found)._replace(way=way)
 
-    def _both_tiers(self, message_byte: float, group: Group) -> Duration:
-        """Predict an all-to-all whose parts inside a node and between nodes run at the same time."""
-        outside = self._ring("system", "all_to_all", message_byte, group.outer)
-        inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
-        way = f"between and inside nodes at the same time, {group.inner} in each of {group.outer}"
-        return max(outside, inside)._replace(way=way)
-
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Duration:
         if group.outer == 1:
             return self._inside(collective, message_byte, group.ranks)
@@ -294,17 +287,11 @@ class Network:
         if collective in ("all_reduce", "all_gather", "reduce_scatter") and group.inner > 1:
             ways.append(self._staged(collective, message_byte, group))
         if collective == "all_to_all" and group.inner > 1:
-            ways.append(self._both_tiers(message_byte, group))
+            outside = self._ring("system", "all_to_all", message_byte, group.outer)
+            inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
+            way = f"between and inside nodes at the same time, {group.inner} in each of {group.outer}"
+            ways.append(max(outside, inside)._replace(way=way))
         return min(ways)
-
-    def _by_name(
-        self, algorithm: Algorithm, collective: Collective, message_byte: float, group: Group
-    ) -> Duration:
-        if algorithm == "tree" and collective == "all_reduce":
-            return self._tree(message_byte, group)
-        if algorithm == "hierarchical" and group.outer > 1:
-            return self._staged(collective, message_byte, group, by_table=False)
-        return self._ring(group.tier, collective, message_byte, group.ranks)
 
     def _span(self, time: Duration) -> Span:
         return at_level(Span(time.value, time.low, time.high, links.DECILES), self.level)
@@ -333,8 +320,12 @@ class Network:
             time = ends.duration(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
         elif algorithm == "auto":
             time = self._best(collective, message_byte, group)
+        elif algorithm == "tree" and collective == "all_reduce":
+            time = self._tree(message_byte, group)
+        elif algorithm == "hierarchical" and group.outer > 1:
+            time = self._staged(collective, message_byte, group, by_table=False)
         else:
-            time = self._by_name(algorithm, collective, message_byte, group)
+            time = self._ring(group.tier, collective, message_byte, group.ranks)
         return Exchange(self._span(time), time.source, time.way, time.links)
 
     def collective(

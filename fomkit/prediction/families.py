@@ -95,16 +95,6 @@ def depth_in_turn(rows: Table) -> Matrix:
     return np.asarray(np.minimum(numbers(rows, "k"), SPLIT_DEPTH), np.float64)
 
 
-def whole_depth(rows: Table) -> Flags:
-    """Return which products have a depth k that is a power of two, for which libraries choose other kernels (n).
-
-    Some ran up to twice as fast as their neighbours. With this and `depth_in_turn` left-out products of a Titan X
-    Pascal are off by 4.4 % instead of 9.1, of five sheets used for the choice by 6.0 instead of 6.9, of the five
-    others by 4.2 instead of 4.3 (means of medians; the V100's fp32 is worse).
-    """
-    return np.asarray(np.mod(np.log2(numbers(rows, "k")), 1.0) == 0)
-
-
 def conv_output(rows: Table, size: str, axis: str) -> Matrix:
     """Return the depth, height or width of a convolution's output, at least 1; for a transposed one its input's.
 
@@ -251,7 +241,12 @@ def _storage(rows: Table) -> list[Matrix]:
 
 def _gemm_features(rows: Table) -> Matrix:
     b, m, n, k = log_sizes(rows, "b", "m", "n", "k")
-    return as_columns([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth(rows))])
+    # Where the depth is a power of two, libraries choose other kernels. Some ran up to twice as fast as their
+    # neighbours. With this and `depth_in_turn` left-out products of a Titan X Pascal are off by 4.4 % instead of
+    # 9.1, of five sheets used for the choice by 6.0 instead of 6.9, of the five others by 4.2 instead of 4.3
+    # (means of medians; the V100's fp32 is worse).
+    whole_depth = np.mod(np.log2(numbers(rows, "k")), 1.0) == 0
+    return as_columns([b, m, n, k, *_storage(rows), m + n, m + n + k, flag(whole_depth)])
 
 
 def _sparse_features(rows: Table) -> Matrix:
@@ -406,14 +401,6 @@ def _rows_of(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     return rows[servable(rows, name.kind)]
 
 
-def _op_ids(rows: pd.DataFrame, name: FamilyName) -> Places:
-    """Return for each row of a family the position of the first row of the same op."""
-    # Ops of equal traffic stay distinct: their differences are part of the uncertainty of the next op.
-    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
-    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
-    return first_alike(rows, [key for key in keys if key in rows.columns])
-
-
 def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     """Return the training rows of a family: one per distinct op, shuffled alike whatever the table's order.
 
@@ -426,7 +413,10 @@ def training_rows(timings: pd.DataFrame, name: FamilyName) -> pd.DataFrame:
     rows = in_order(_rows_of(timings, name))
     # Tables are grids: every tenth row of a sorted one may have the same width. So rows are shuffled.
     rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
-    ids = _op_ids(rows, name)
+    # Ops of equal traffic stay distinct: their differences are part of the uncertainty of the next op.
+    more = [column for column in ("trans_a", "trans_b") if column in KINDS[name.kind].optional]
+    keys = [*KINDS[name.kind].dimensions, *more, *(("op",) if VIEWS[name.kind].any_op else ())]
+    ids = first_alike(rows, [key for key in keys if key in rows.columns])  # position of each op's first row
     places = np.unique(ids)
     if len(places) == len(rows):
         return rows.reset_index(drop=True)

@@ -44,7 +44,7 @@ from fomkit.prediction.families import (
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import Falls, Surroundings, never_falling, no_longer_than_parts
-from fomkit.prediction.tiles import Chip, Form, tile_seconds, tiled
+from fomkit.prediction.tiles import FACTS, Chip, Form, tile_seconds, tiled
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -72,8 +72,8 @@ class Fit(NamedTuple):
     `spread`: the process's standard deviation of each of these; empty where no other machine is used.
     `elsewhere` (e, p): features of ops that only others timed; their ``residual`` follows that of the own rows.
     `row_noise` (n + e,): variance of each of all these rows; empty where it is the clock's alone.
-    `form`: of many ops on a chip that states its processors (`View.waves`) the fields of `Chip`, then for products
-      those of the `Form` that replaces the mean (12,); else empty.
+    `form`: of many ops on a chip that states its processors (`View.waves`) its facts (`tiles.FACTS`), then for
+      products the constants of the `Form` that replaces the mean (12,); else empty.
     `ops`: names and inputs of ops that have a feature of their own (`exact.often_named`).
     `weights` (n,): `gp.Precomputed.weights` of more than `gp.LIMIT` rows; empty where only near rows are used.
     """
@@ -157,9 +157,9 @@ def _seen(fit: Fit, features: Matrix, rows: Rows, kind: str) -> Matrix:
 
 def log_mean(fit: Fit, rows: Table, terms: Matrix) -> Matrix:
     """Return ln(time) of COSTED rows by the mean (terms or form), before the correction by the process."""
-    if not len(fit.form) > len(Chip._fields):
+    if not len(fit.form) > FACTS:
         return np.asarray(np.log(np.einsum("ij,j->i", terms, fit.mean)), np.float64)
-    chip, form = Chip(*fit.form[:4].tolist()), Form(*fit.form[4:].tolist())
+    chip, form = Chip(*fit.form[:FACTS].tolist()), Form(*fit.form[FACTS:].tolist())
     return np.asarray(np.log(tile_seconds(form, tiled(rows, chip), chip)), np.float64)
 
 

@@ -218,13 +218,24 @@ def check_timings(timings: pd.DataFrame, machine: Machine, kind_of_device: str =
         if wrong or (several and is_fact):
             where, what = _finding(wrong or affected, slips, machine)
             raise FomkitError(f"{machine.name}: {where}", what)
-        suspicions = [*_slow_exchanges(rows, seen), *_slow_few(slow)]
+        suspicions = [
+            *_slow_exchanges(rows, seen),
+            *(
+                f"the {len(family.at)} timings of {family} take {_times(times)} as long as on similar machines; "
+                "check the unit of time_s"
+                for family, times in slow
+                if times <= SLOW  # suspicious, but possible
+            ),
+        ]
         if is_fact:
             # Rows that are impossible because of one wrong fact stay in the table.
             suspicions.append(_finding(_different(rows, seen, machine, families) or affected, slips, machine)[1])
             seen = seen.without(slips[0])
         suspicions += _unlike_peak(seen, families)
-        why = dict(_odd_rows(rows, seen, machine, families)) | dict(_few_rows(slow))
+        why = dict(_odd_rows(rows, seen, machine, families))
+        for family, times in slow:
+            reason = f"is of {family}, {_times(times)} as long as on similar machines"
+            why |= dict.fromkeys(family.at.tolist() if times > SLOW else (), reason)
         why |= {int(place): _reason(seen, int(place)) for place in np.flatnonzero(seen.impossible)}
     named = {place: _named(timings, place, why[place]) for place in sorted(why)}
     return Verdict(named, tuple(suspicions))
@@ -242,23 +253,6 @@ def _wrong_families(seen: Claims, slow: Slow) -> Iterator[str]:
             yield _claims(family, seen, impossible, None)
         elif times > SLOW and (lone or many):
             yield _claims(family, seen, impossible, times)
-
-
-def _few_rows(slow: Slow) -> Iterator[tuple[int, str]]:
-    """Return the rows of small families that are too slow."""
-    for family, times in slow:
-        why = f"is of {family}, {_times(times)} as long as on similar machines"
-        yield from ((place, why) for place in (family.at.tolist() if times > SLOW else ()))
-
-
-def _slow_few(slow: Slow) -> Iterator[str]:
-    """Describe small families that are suspiciously slow, but possible."""
-    for family, times in slow:
-        if times <= SLOW:
-            yield (
-                f"the {len(family.at)} timings of {family} take {_times(times)} as long as on similar machines; "
-                "check the unit of time_s"
-            )
 
 
 def _unlike_peak(seen: Claims, families: Families) -> Iterator[str]:
@@ -304,7 +298,12 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
     peaks = [peak for peak in device.peaks if _positive(peak.rate) and rate]
     ratios = [*_strange_peaks(peaks, rate, name, refuse=refuse)]
     # A message on peaks relative to the bandwidth describes the slip better.
-    alone = () if ratios else _stated_rates(device)
+    alone: list[tuple[str, str, Rate]] = []
+    if not ratios:
+        alone += [
+            (f"the peak of {one.dtype} on the {one.engine} engine", one.engine, one.rate) for one in device.peaks
+        ]
+        alone += [("the memory bandwidth", "memory", device.byte_per_s)] if device.byte_per_s is not None else []
     ends = {(link.tier, link.byte_per_s): (f"the link of tier {link.tier}", "links", link) for link in links}
     messages = [*ratios, *_unlike_any((*alone, *ends.values()), name, refuse=refuse)]
     fill_s = room / rate if room and rate else math.nan
@@ -320,19 +319,14 @@ def check_facts(device: Device, name: str, links: Sequence[Link] = (), *, refuse
     return tuple(messages)
 
 
-def _stated_rates(device: Device) -> Iterator[tuple[str, str, Rate]]:
-    """Yield the rates of a device: description, key in `_FASTEST`, and fact."""
-    for peak in device.peaks:
-        yield f"the peak of {peak.dtype} on the {peak.engine} engine", peak.engine, peak.rate
-    if device.byte_per_s is not None:
-        yield "the memory bandwidth", "memory", device.byte_per_s
-
-
 _KEYS = {"memory": "device.memory.bandwidth", "links": "links"}
 
 
 def _unlike_any(rates: Iterable[tuple[str, str, Rate]], name: str, *, refuse: bool) -> Iterator[str]:
-    """Compare each rate with the highest of shipped machines, independent of the other facts."""
+    """Compare each rate with the highest of shipped machines, independent of the other facts.
+
+    `rates`: description, key in `_FASTEST`, and fact.
+    """
     for what, of, rate in rates:
         value = rate.byte_per_s if isinstance(rate, Link) else rate.value
         unit, key = "byte_per_s" if of in _KEYS else "flop_per_s", _KEYS.get(of, "device.peak")

@@ -42,6 +42,7 @@ from fomkit.prediction.rates import (
     kernel_start,
     least_seconds,
     rates,
+    spare_of,
     throttled,
     value_of,
 )
@@ -54,7 +55,7 @@ PRODUCTS_AT_ONCE = 40_000
 
 ARITHMETIC = 1.5
 """Time of a convolution's tiles over their time at the stated peak. DeepBench's fp16 convolutions on a V100 take
-1.47 to 1.58, by pass. For a board whose engine is held back it is divided by `tiles.spare_of`, down to 1."""
+1.47 to 1.58, by pass. For a board whose engine is held back it is divided by `rates.spare_of`, down to 1."""
 TRAFFIC = 1.25
 """Time of the traffic over that at the stated bandwidth: 1.15 to 1.37 in the `tiles.Form` of six machines."""
 TURNING = 1.6
@@ -126,11 +127,11 @@ def _by_pixel(rows: Rows) -> Flags:
     return np.asarray(layout.mapped([word.endswith("c") for word in layout.words], bool))
 
 
-def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip, spare: float) -> Matrix:
+def _as_products(rows: Rows, sizes: _Sizes, chip: tiles.Chip) -> Matrix:
     """Predict the time of convolutions that are computed as products [s]."""
-    product = tiles.tiled(sizes.product(rows), chip, SPLITS, spare)
+    product = tiles.tiled(sizes.product(rows), chip, SPLITS)
     slower = np.where(sizes.groups > 1, GROUPED, 1.0)
-    arithmetic_s = product.arithmetic_s * max(ARITHMETIC / spare, 1.0)
+    arithmetic_s = product.arithmetic_s * max(ARITHMETIC / chip.spare, 1.0)
     together = np.hypot(arithmetic_s, TRAFFIC * numbers(rows, "byte") / chip.byte_per_s)
     turned = np.where(sizes.kernel > 1, TURNING, TURNING / 2) * 2 * sizes.byte / chip.byte_per_s
     turned = np.where(_by_pixel(rows), 0.0, turned * (1 - 1 / (1 + (sizes.byte / chip.cache_byte) ** 2)))
@@ -154,15 +155,14 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     if known.flop_per_s is None or known.byte_per_s is None or vector is None:
         return None
     flop_per_s, byte_per_s = known.flop_per_s.value, known.byte_per_s.value
-    chip = tiles.chip_of(device, flop_per_s, byte_per_s)
-    if chip is None:
+    if (chip := tiles.chip_of(device, flop_per_s, byte_per_s)) is None:
         return None
     sizes = _Sizes(rows)
     alone = (sizes.groups > 1) & (sizes.groups == sizes.wide)
     seconds = np.where(
         alone,
         _of_single_channels(rows, sizes, chip, vector.rate.value),
-        _as_products(rows, sizes, chip, tiles.spare_of(device, dtype)),
+        _as_products(rows, sizes, chip._replace(spare=spare_of(machine, dtype))),
     )
     floor_s, _ = floors(
         np.ones(len(rows), bool), numbers(rows, "flop"), numbers(rows, "byte"), flop_per_s, byte_per_s
@@ -173,11 +173,6 @@ def _convolutions(rows: Rows, machine: Machine, dtype: str, interval: float) -> 
     how = ("channel by channel on the vector units of", "tile model of a product on")
     words = (f"{one} {chip.units:.0f} processors" for one in how)
     return np.stack([reached, reached / factor, reached * factor]), np.where(alone, *words).astype(object)
-
-
-def long_norms(rows: Table) -> Flags:
-    """Return which norms have rows that do not fit in a processor."""
-    return np.asarray(is_in(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS))
 
 
 def _read_twice(rows: Rows, twice: Flags) -> tuple[Rows, Matrix]:
@@ -199,7 +194,7 @@ def utilisation_of(
     """
     rows = as_rows(rows)
     conv = is_in(rows, "kind", "conv") & is_in(rows, "engine", "matrix") & ~is_in(rows, "pass_name", "backward")
-    twice = long_norms(rows)
+    twice = is_in(rows, "kind", "norm") & (numbers(rows, "row") > HELD_NUMBERS)  # they do not fit in a processor
     if unknown is None and not (conv | twice).any():
         return typical_utilisation(rows, machine, interval)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)

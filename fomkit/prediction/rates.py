@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
+from fomkit.core.measurement import chip_words
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -120,6 +121,33 @@ def throttled(machine: Machine) -> Machine:
 
     power = format_quantity(machine.energy.limit_w.value, "power_w")
     return replace(machine, device=replace(machine.device, peaks=tuple(map(limited, machine.device.peaks))))
+
+
+HELD_BACK = 1.1
+"""`spare_of` above which a board has a part of its engine; below, data sheets are rounded or clocks differ."""
+
+
+def spare_of(machine: Machine, dtype: str) -> float:
+    """Return how much faster the matrix engine of a board is than the board lets it run; 1 if unknown.
+
+    Some boards accumulate in fp32 at half the rate of their engine, and some are sold with a part of the rate of
+    their chip (`TypicalTables.engines`). Operands and power suffice for the full rate, so tiles wait for neither.
+    Factors in tf32 have the digits of fp16 and twice its width: engines take half as many of them, and one that
+    takes fewer is held back.
+    """
+    device, tables = machine.device, machine.typical
+    peak, vector = device.peak(dtype, "matrix"), device.peak("fp32", "vector")
+    if peak is None:
+        return 1.0
+    floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
+    alike = [one for one in floating if (one.dtype == "tf32") == (dtype == "tf32")]  # its digits are not fp32's
+    whole = [one.rate.value for one in alike if ITEM_BYTE[one.dtype] == ITEM_BYTE[dtype]]
+    if dtype == "tf32":
+        whole += [one.rate.value / 2 for one in floating if one.dtype == "fp16"]
+    if tables is not None and vector is not None and (dtype == "tf32" or ITEM_BYTE[dtype] < 4):
+        ratio = tables.engines.get(" ".join(chip_words(device.architecture)), 0.0)
+        whole.append(ratio * vector.rate.value * 2 / ITEM_BYTE[dtype])
+    return max([peak.rate.value, *whole]) / peak.rate.value
 
 
 class Bound(NamedTuple):

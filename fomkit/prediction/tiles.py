@@ -93,12 +93,21 @@ NARROW_BYTE = 1.5
 
 
 class Chip(NamedTuple):
-    """The facts that the form needs: processors, cache [byte], peak [flop/s] and bandwidth [byte/s]."""
+    """The facts that the form needs: processors, cache [byte], peak [flop/s], bandwidth [byte/s].
+
+    `spare`: how much faster the engine is than this peak (`rates.spare_of`); 1 for a timed chip, whose form is
+    fitted to its own times.
+    """
 
     units: float
     cache_byte: float
     flop_per_s: float
     byte_per_s: float
+    spare: float = 1.0
+
+
+FACTS = Chip._fields.index("spare")
+"""Number of a chip's facts; a fit stores them before the constants of its form."""
 
 
 class Tiled(NamedTuple):
@@ -107,7 +116,6 @@ class Tiled(NamedTuple):
     `arithmetic_s`: whole waves of the fastest tile, with `TURNED` [s]. `depth`: of one part. `joining_s` [s].
     `weight_byte`, `other_byte`: traffic of the second factor, and of the first and the result. `quantised_byte`:
     traffic of converting factors of less than `NARROW_BYTE` from 2-byte ones. `features` (n, 8): for the surfaces.
-    `spare`: see `spare_of`.
     """
 
     arithmetic_s: Matrix
@@ -117,7 +125,6 @@ class Tiled(NamedTuple):
     other_byte: Matrix
     quantised_byte: Matrix
     features: Matrix
-    spare: float = 1.0
 
 
 def chips_of(device: Device) -> dict[str, Chip]:
@@ -137,32 +144,13 @@ def chip_of(device: Device, flop_per_s: float, byte_per_s: float) -> Chip | None
     return Chip(device.units.value, device.cache_byte.value, flop_per_s, byte_per_s)
 
 
-def spare_of(device: Device, dtype: str) -> float:
-    """Return how much faster a matrix engine is with another accumulation of equally wide factors; 1 if unknown.
-
-    Some boards accumulate in fp32 at half the rate of their engine. Operands and power suffice for the full rate,
-    so tiles wait for neither. Factors in tf32 have the digits of fp16 and twice its width: engines take half as
-    many of them, and one that takes fewer is held back.
-    """
-    peak = device.peak(dtype, "matrix")
-    if peak is None:
-        return 1.0
-    floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
-    rates = [one.rate.value for one in floating if ITEM_BYTE[one.dtype] == ITEM_BYTE[dtype]]
-    if dtype == "tf32":
-        rates += [one.rate.value / 2 for one in floating if one.dtype == "fp16"]
-    return max([peak.rate.value, *rates]) / peak.rate.value
-
-
-def _fastest_choice(
-    sides: tuple[Matrix, ...], chip: Chip, splits: Sequence[int], spare: float
-) -> tuple[Matrix, Matrix, Matrix]:
+def _fastest_choice(sides: tuple[Matrix, ...], chip: Chip, splits: Sequence[int]) -> tuple[Matrix, Matrix, Matrix]:
     """Return arithmetic [s], depth of a part and joining [s] of the fastest choice of tile and parts."""
     b, m, n, k = sides
     # In whole waves: candidates are (tiles, splits, n).
     high, wide = np.array(TILES, np.float64).T[:, :, None]
     parts = np.array(splits, np.float64)[None, :, None]
-    rate = np.minimum(1.0, spare * (high * wide / (high + wide) / REUSE) ** LESS)
+    rate = np.minimum(1.0, chip.spare * (high * wide / (high + wide) / REUSE) ** LESS)
     count = (b * np.ceil(m / high) * np.ceil(n / wide))[:, None, :]
     steps = np.ceil(k / parts / STEP) * STEP
     per_tile = 2 * (high * wide / rate)[:, None, :] * steps / (chip.flop_per_s / chip.units)
@@ -173,13 +161,13 @@ def _fastest_choice(
     return arithmetic.reshape(-1, len(m))[best, at], k / parts[0, split, 0], joining[0, split, at]
 
 
-def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float = 1.0) -> Tiled:
+def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS) -> Tiled:
     """Cut products into tiles, by the fastest choice of tile and parts of the depth.
 
-    `rows`: COSTED products; `splits`: parts into which the depth may be cut; `spare`: see `spare_of`.
+    `rows`: COSTED products; `splits`: parts into which the depth may be cut.
     """
     b, m, n, k = sides = tuple(numbers(rows, name) for name in ("b", "m", "n", "k"))
-    item, (arithmetic_s, depth, joining_s) = item_bytes(rows), _fastest_choice(sides, chip, splits, spare)
+    item, (arithmetic_s, depth, joining_s) = item_bytes(rows), _fastest_choice(sides, chip, splits)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)
     quantised = np.where(item < NARROW_BYTE, (2 + item) * b * m * k, 0.0)
     compute_s, memory_s = 2 * b * m * n * k / chip.flop_per_s, numbers(rows, "byte") / chip.byte_per_s
@@ -189,7 +177,7 @@ def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS, spare: float 
     features = np.log2(np.column_stack([m * b, n, k, compute_s / memory_s, wave, by_tiles, held, floor_s]))
     along = ~(numbers(rows, "trans_a") > 0) & (numbers(rows, "trans_b") > 0) & is_in(rows, "dtype", "fp32")
     arithmetic_s = np.where(along, TURNED, 1.0) * arithmetic_s
-    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features, spare)
+    return Tiled(arithmetic_s, depth, joining_s, weight, other, quantised, features)
 
 
 def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
@@ -200,7 +188,7 @@ def tile_seconds(form: Form, products: Tiled, chip: Chip) -> Matrix:
     cached, kept = (1 / (1 + (one / held) ** 4) for one in (TURNS * products.weight_byte + kept_byte, kept_byte))
     slow, fast = 1 / chip.byte_per_s, 1 / max(CACHE_BYTE_PER_S * chip.units * form.cache_rate, chip.byte_per_s)
     memory_s = byte * ((1 - cached) * form.memory * slow + cached * fast)
-    arithmetic_s = products.arithmetic_s * max(form.arithmetic / products.spare, 1.0)
+    arithmetic_s = products.arithmetic_s * max(form.arithmetic / chip.spare, 1.0)
     parts = np.stack([arithmetic_s, memory_s, products.depth * form.wait_s])
     longest = parts.max(0)  # powers of ratios do not overflow
     together = longest * ((parts / longest) ** form.power).sum(0) ** (1 / form.power)
@@ -262,12 +250,6 @@ def library_of(dtype: str, engine: str) -> str:
     return "vector" if dtype == "fp32" else engine
 
 
-def stored_in_vectors(products: Table) -> list[Flags]:
-    """Return which products are not thin, and which have an m, n or k that is read 16 bytes at a time."""
-    items = np.maximum(16.0 / digit_bytes(products), 1.0)
-    return [thinness(products) == 0, *(numbers(products, name) % items == 0 for name in ("m", "n", "k"))]
-
-
 def runs_in_tiles(products: Table, library: str) -> Flags:
     """Return which products of a library run in tiles as timed ones do.
 
@@ -275,9 +257,10 @@ def runs_in_tiles(products: Table, library: str) -> Flags:
     a row of the first operand holds k numbers, or m if it is stored transposed; a row of the second n, or k; a row
     of the result n.
     """
-    is_wide, m, n, k = stored_in_vectors(products)
     if library == "vector":
-        return np.asarray(is_wide)
+        return np.asarray(thinness(products) == 0)
+    items = np.maximum(16.0 / digit_bytes(products), 1.0)
+    m, n, k = (numbers(products, name) % items == 0 for name in ("m", "n", "k"))
     turned = [numbers(products, name) > 0 for name in ("trans_a", "trans_b")]
     return np.asarray(np.where(turned[0], m, k) & np.where(turned[1], k, n) & n)
 

@@ -182,11 +182,6 @@ def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     return table
 
 
-def _mirrored(products: Rows) -> Rows:
-    """Return products with rows and columns exchanged."""
-    return products.assign(m=products.number("n"), n=products.number("m"))
-
-
 def _faster_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Answers) -> Matrix:
     """Return the times (3, q) of products from another order, by the faster of two equivalent shapes.
 
@@ -220,17 +215,6 @@ DEEP = 256
 """Depth of a product from which a few more numbers do not change its time."""
 
 
-def _depth_as_read(products: Rows) -> Matrix:
-    """Return the depths of products, rounded up to whole vectors where neither operand's rows run along the depth.
-
-    Deep products of this kind, such as gradients of weights, read every depth equally well; products in the
-    table's storage order may not.
-    """
-    depth = numbers(products, "k")
-    across = (numbers(products, "trans_a") > 0) & ~(numbers(products, "trans_b") > 0) & (depth >= DEEP)
-    return np.where(across, np.ceil(depth / VECTOR) * VECTOR, depth)
-
-
 @estimates.opened_by(
     lambda rows, machine: (
         is_in(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
@@ -247,14 +231,19 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     if not lacking.any():
         return estimates.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
-    depth = _depth_as_read(chosen)
-    longer = depth / numbers(chosen, "k")
+    # Deep products whose rows run along the depth in neither operand, such as gradients of weights, read every
+    # depth equally well; products in the table's storage order may not, so their depth is one of whole vectors.
+    k = numbers(chosen, "k")
+    across = (numbers(chosen, "trans_a") > 0) & ~(numbers(chosen, "trans_b") > 0) & (k >= DEEP)
+    depth = np.where(across, np.ceil(k / VECTOR) * VECTOR, k)
+    longer = depth / k
     flop, byte = (numbers(chosen, name) * longer for name in ("flop", "byte"))
     stored = chosen.assign(trans_a=orders // 2, trans_b=orders % 2, k=depth, flop=flop, byte=byte)
     broad = np.minimum(numbers(chosen, "m"), numbers(chosen, "n")) >= BROAD
     spread = np.exp(op_half_width(interval) * np.where(broad, BROAD_ORDER_SPREAD, ORDER_SPREAD))
     known = table(stored, machine, interval)
-    times = _faster_of_mirrored(products.take(lacking), stored, known, table(_mirrored(stored), machine, interval))
+    mirrored = table(stored.assign(m=stored.number("n"), n=stored.number("m")), machine, interval)
+    times = _faster_of_mirrored(products.take(lacking), stored, known, mirrored)
     places = places_of(known.index, stored.index)
     times /= longer[places]
     order, spread = orders[places], spread[places]

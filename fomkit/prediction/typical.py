@@ -26,7 +26,7 @@ from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, sa
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import Flags, Matrix, Places, Surfaces, Texts, side_by_side, surface_values, surfaces
 from fomkit.prediction.monotone import used_as_in_parts
-from fomkit.prediction.rates import narrow_format_factors, rates, value_of
+from fomkit.prediction.rates import HELD_BACK, narrow_format_factors, rates, spare_of, value_of
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which a larger ratio of arithmetic to traffic time has no further effect."""
@@ -325,8 +325,11 @@ def _in_tiles(machine: Machine, dtype: str, engine: str, interval: float) -> tup
         return None
     if (chip := tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)) is None:
         return None
-    of = (machine.typical, machine.excluded, dtype, tiles.library_of(dtype, engine), device.architecture)
-    return None if (found := _peers(*of, interval)) is None else (chip, found)
+    chip = chip._replace(spare=spare_of(machine, dtype) if engine == "matrix" else 1.0)
+    # With a part of its chip's engine a board is like another chip of the generation: other things bound it.
+    like = " ".join(chip_words(device.architecture)[: 2 if chip.spare > HELD_BACK else None])
+    found = _peers(machine.typical, machine.excluded, dtype, tiles.library_of(dtype, engine), like, interval)
+    return None if found is None else (chip, found)
 
 
 def started(products: Rows, machine: Machine, interval: float) -> Flags:
@@ -340,17 +343,15 @@ def started(products: Rows, machine: Machine, interval: float) -> Flags:
     return found
 
 
-def _of_tiles(rows: Rows, dtype: str, machine: Machine, chip: tiles.Chip, peers: _Peers) -> tuple[Matrix, str]:
+def _of_tiles(rows: Rows, dtype: str, chip: tiles.Chip, peers: _Peers) -> tuple[Matrix, str]:
     """Do the same as `_of_group` for products of a machine that states processors and cache."""
-    products = tiles.tiled(rows, chip, spare=tiles.spare_of(machine.device, dtype))
+    products = tiles.tiled(rows, chip)
     above = tiles.log_time_over_floor(peers.found, products, chip)
     value, sigma = median_and_spread(peers.found, products.features, peers.weight, above)
-    stated = f"{chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
+    on = f"tile model on {chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     wide = op_half_width(peers.interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8)
     low, high = (np.copysign(np.hypot(end * sigma, wide), end) for end in peers.ends)
-    return np.exp(
-        [value, value + low, value + high]
-    ), f"tile model on {stated}, typical of {peers.first} and similar machines"
+    return np.exp([value, value + low, value + high]), f"{on}, typical of {peers.first} and similar machines"
 
 
 def _table_of(group: tuple[str, ...], machine: Machine) -> str:
@@ -434,11 +435,10 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     in_tiles = np.zeros(len(rows), bool)
     for at_group, first in enumerate(firsts):
         at, group, is_product = np.flatnonzero(numbers_of == at_group), groups[first], products[first]
-        _, dtype, engine, _ = group
-        known = _in_tiles(machine, dtype, engine, interval) if is_product else None
-        if known is not None and (tiled := tiles.runs_in_tiles(rows.take(at), known[1].library)).any():
+        known = _in_tiles(machine, group[1], group[2], interval) if is_product else None
+        if known and (tiled := tiles.runs_in_tiles(rows.take(at), known[1].library)).any():
             own, at = at[tiled], at[~tiled]
-            ends[:, own], sources[own] = _of_tiles(rows.take(own), dtype, machine, *known)
+            ends[:, own], sources[own] = _of_tiles(rows.take(own), group[1], *known)
             in_tiles[own] = True
         predict = partial(_of_group, group=group, machine=machine, interval=interval)
         found = used_as_in_parts(rows.take(at), predict) if len(at) else None

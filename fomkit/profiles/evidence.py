@@ -6,11 +6,12 @@ cache, else computed once and cached. The fits that ship beside a table are writ
 ``python -m fomkit.profiles.evidence machine_profiles/v100.yaml``. Fits beside any other profile are not read:
 their origin is unknown. *Others*: the small tables of other machines are used in a machine's fits.
 
-*Typical tables*: the utilisation of timed machines, three CSV files beside the machine profiles. ``surfaces.csv``
+*Typical tables*: the utilisation of timed machines, four CSV files beside the machine profiles. ``surfaces.csv``
 has a row for each kind of work, machine and number format: the number of timings used, their mean, and as numbers
 separated by spaces the length of each feature, the errors of similar chips and, for products in tiles, the
 constants of their form. ``ops.csv`` has a row for each op: the number of its surface, its weight in thousandths,
-its features in hundredths. ``generations.csv`` has the year in which each generation of chips was introduced.
+its features in hundredths. ``generations.csv`` has the year in which each generation of chips was introduced,
+``engines.csv`` how fast the whole matrix engine of a chip is; some boards have only a part of it.
 ``benchmarks/usual_utilisation.py`` computes the first two from the timings in ``machine_profiles``.
 """
 
@@ -20,6 +21,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -69,7 +71,8 @@ def others_of(machine: Machine) -> dict[str, Others]:
     return {name: one for name, one in found.items() if one is not None}
 
 
-FOLDER, SURFACES, OPS, GENERATIONS = "usual_utilisation", "surfaces.csv", "ops.csv", "generations.csv"
+FOLDER, SURFACES, OPS = "usual_utilisation", "surfaces.csv", "ops.csv"
+GENERATIONS, ENGINES = "generations.csv", "engines.csv"
 SURFACE_COLUMNS = (
     "surface", "work", "machine", "architecture", "dtype", "timings", "ops", "balance", "mean",
     "lengths", "errors", "form",
@@ -115,21 +118,27 @@ def _surface(cells: Sequence[str], rows: NDArray[np.int32]) -> tuple[tuple[float
     return length, Surface(machine, architecture, dtype, *numbers, missed, rows, form)
 
 
-def read_generations(path: Path) -> dict[str, float]:
-    """Read the year in which each generation of chips was introduced, by vendor and generation."""
+def _read_facts(path: Path, name: str, words: str) -> dict[str, float]:
+    """Read the columns architecture, ``name`` (a number) and source; ``words``: those of an architecture."""
     (_, header), *rows = [*read_rows(path)] or [(1, [])]
-    if tuple(header) != ("architecture", "year", "source"):
-        raise FomkitError(f"{path}:1", "expected the columns architecture, year, source.")
+    if tuple(header) != ("architecture", name, "source"):
+        raise FomkitError(f"{path}:1", f"expected the columns architecture, {name}, source.")
     found = dict[str, float]()
-    for line, (architecture, year, source) in rows:
-        if len(architecture.split()) != 2 or not year.isdigit() or not source:
-            raise FomkitError(f"{path}:{line}", "expected vendor and generation, a year, and a source.")
-        found[architecture] = float(year)
+    for line, (architecture, number, source) in rows:
+        whole = len(architecture.split()) == len(words.split(", "))
+        if not whole or not re.fullmatch(r"[1-9]\d*(\.\d+)?", number) or not source:
+            raise FomkitError(f"{path}:{line}", f"expected {words}, a {name} (a number from 1), and a source.")
+        found[architecture] = float(number)
     return found
 
 
+def read_generations(path: Path) -> dict[str, float]:
+    """Read the year in which each generation of chips was introduced, by vendor and generation."""
+    return _read_facts(path, "year", "vendor, generation")
+
+
 def load_typical_tables(folder: Path) -> TypicalTables:
-    """Read the utilisation of timed machines, and the years of their generations, from a folder's three files."""
+    """Read the utilisation of timed machines, and facts of generations and chips, from a folder's four files."""
     path = folder / SURFACES
     lines = list(read_rows(path))
     if not lines or tuple(lines.pop(0)[1]) != SURFACE_COLUMNS:
@@ -147,8 +156,9 @@ def load_typical_tables(folder: Path) -> TypicalTables:
             raise FomkitError(f"{path}:{line}", f"expected surface {number} of a work, its lengths as above.")
         found[work] = so_far._replace(known=(*so_far.known, one))
     years = read_generations(folder / GENERATIONS)
-    key = hashlib.sha256(f"{lines} {years}".encode() + b"".join(rows.tobytes() for rows in ops))
-    return TypicalTables(key.hexdigest(), found, years)
+    engines = _read_facts(folder / ENGINES, "ratio", "vendor, generation, chip")
+    key = hashlib.sha256(f"{lines} {years} {engines}".encode() + b"".join(rows.tobytes() for rows in ops))
+    return TypicalTables(key.hexdigest(), found, years, engines)
 
 
 @cache
@@ -156,7 +166,7 @@ def shipped_typical_tables() -> TypicalTables:
     """Read the files of this installation, once."""
     folder = shipped_folder("machine_profiles") / FOLDER
     try:
-        key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS)])
+        key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS, ENGINES)])
         return user_cached("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
         do = "The file is part of fomkit: reinstall it. In a checkout, run python benchmarks/usual_utilisation.py."

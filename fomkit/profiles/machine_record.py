@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic import Field, WrapValidator, model_validator
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Basis, Device, Link, Machine, Overhead, Party, Peak, Tier
@@ -146,12 +146,6 @@ class NamedDeviceRecord(DeviceRecord):
     of: str
 
 
-def _device_or_name(value: object, handler: ValidatorFunctionWrapHandler) -> DeviceRecord:
-    """Validate text as the name or path of a machine, anything else as facts."""
-    record: DeviceRecord = NamedDeviceRecord(of=value) if isinstance(value, str) else handler(value)
-    return record
-
-
 class NodeRecord(Record):
     """``node``: devices in one node."""
 
@@ -216,8 +210,11 @@ class MachineRecord(Record):
     title: str = ""
     year: int | None = Field(None, ge=1950, le=2100)
     party: Party = "published"
+    # Text is the name or path of a machine, anything else facts.
     device: Annotated[
-        DeviceRecord, WrapValidator(_device_or_name), AlsoText("The machine whose device it has.")
+        DeviceRecord,
+        WrapValidator(lambda one, check: NamedDeviceRecord(of=one) if isinstance(one, str) else check(one)),
+        AlsoText("The machine whose device it has."),
     ] = DeviceRecord()
     origin: DeviceRecord | None = None
     node: NodeRecord | None = None

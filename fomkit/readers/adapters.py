@@ -8,7 +8,7 @@ recognised by their content, and the result is checked by the rules of CSV files
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
@@ -101,20 +101,6 @@ def _fault(loaded: Any, taken: Collection[str]) -> str:
     return ""
 
 
-def _loaded(taken: Collection[str]) -> Iterator[Installed | str]:
-    """Yield each adapter, or the reason why it cannot be used."""
-    for group, product in GROUPS.items():
-        for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
-            label = f"{point.name!r} ({group}) of the distribution {_distribution(point)}"
-            try:
-                loaded = point.load()
-                fault = _fault(loaded, taken)
-            except (Exception, SystemExit) as error:  # third-party code
-                yield f"the adapter {label} cannot be loaded ({_error_text(error)})"
-                continue
-            yield f"the adapter {label} {fault}" if fault else Installed(loaded, product, _distribution(point))
-
-
 def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[str]]:
     """Load the adapters of all installed distributions.
 
@@ -124,12 +110,24 @@ def find_adapters(taken: Collection[str]) -> tuple[dict[str, Installed], list[st
     working: dict[str, Installed] = {}
     broken: list[str] = []
     twice: set[str] = set()
-    for one in _loaded(taken):
-        if isinstance(one, str):
-            broken.append(one)
-        elif (other := working.setdefault(one.adapter.name, one)) is not one:
-            broken.append(f"{other.label} and that of {one.distribution} have the same name; remove one of them")
-            twice.add(one.adapter.name)
+    for group, product in GROUPS.items():
+        for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+            loaded: Any = None
+            try:
+                loaded = point.load()
+                fault = _fault(loaded, taken)
+            except (Exception, SystemExit) as error:  # third-party code
+                fault = f"cannot be loaded ({_error_text(error)})"
+            if fault:
+                broken.append(
+                    f"the adapter {point.name!r} ({group}) of the distribution {_distribution(point)} {fault}"
+                )
+                continue
+            one = Installed(loaded, product, _distribution(point))
+            if (other := working.setdefault(loaded.name, one)) is not one:
+                same = f"{other.label} and that of {one.distribution} have the same name; remove one of them"
+                broken.append(same)
+                twice.add(loaded.name)
     return {name: one for name, one in working.items() if name not in twice}, broken
 
 

@@ -56,15 +56,6 @@ def _take(record: MutableMapping[str, Any], key: str, column: object) -> None:
         del record[key]
 
 
-def _record_cell(rest: Mapping[str, Any], where: str) -> str:
-    """Write the fields without a column as text that any table can hold."""
-    cell_text = json.dumps(rest, separators=(",", ":"), sort_keys=True)
-    if len(cell_text) > MAX_CELL:
-        limits = f"{len(cell_text):,} letters, a cell holds {MAX_CELL:,}"
-        raise FomkitError(where, f"the fields without a column have {limits}. Shorten their lists.")
-    return cell_text
-
-
 _SOURCE = "benchmarker, "
 _BESIDE = "fomkit"
 """Field of a record for facts that the benchmarker has no field for."""
@@ -122,6 +113,10 @@ def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]
         rest.setdefault("problem", "")
     else:
         _take(rest["problem"], "name", model)
+    without_column = json.dumps(rest, separators=(",", ":"), sort_keys=True)
+    if len(without_column) > MAX_CELL:
+        limits = f"{len(without_column):,} letters, a cell holds {MAX_CELL:,}"
+        raise FomkitError(where, f"the fields without a column have {limits}. Shorten their lists.")
     devices = max(number({"nb_gpus": gpus or 1}, "nb_gpus", where, whole=True) or 1.0, 1.0)
     return {
         "model": model,
@@ -135,7 +130,7 @@ def _benchmarker_row(record: Mapping[str, Any], where: str) -> dict[str, object]
         "repeats": number(record, "nb_epoch", where, whole=True),
         "framework": framework,
         "framework_version": text(record, "framework_full", where),
-        "record": _record_cell(rest, where),
+        "record": without_column,
         **_default_words(mode),
         **beside,
     }

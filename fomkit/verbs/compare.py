@@ -185,13 +185,9 @@ def rates(estimates: Sequence[Estimate]) -> Rates:
 
 
 def _estimates(
-    models: Sequence[ModelProfile],
-    machines: Sequence[Machine],
-    options: Options,
-    skip_failures: bool,
-    after_each: Callable[[], None],
-    spread: Spread,
-) -> tuple[list[list[Estimate]], list[FomkitError]]:
+    models: Sequence[ModelProfile], machines: Sequence[Machine], options: Options, skip_failures: bool,
+    after_each: Callable[[], None], spread: Spread,
+) -> tuple[list[list[Estimate]], list[FomkitError]]:  # fmt: skip
     """Estimate model by model; a model that fails on one machine is left out on all, so that ratios stay fair."""
     by_machine: list[list[Estimate]] = [[] for _ in machines]
     failures: list[FomkitError] = []
@@ -229,16 +225,10 @@ def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], b
 
 
 def compare(
-    models: Sequence[ModelProfile],
-    targets: Sequence[Machine],
-    baseline: Machine | None,
-    options: Options,
-    *,
-    skip_failures: bool = False,
-    after_each: Callable[[], None] = lambda: None,
-    measured: MeasuredRuns | None = None,
-    spread: Spread = AS_PROFILED,
-) -> Comparison:
+    models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None, options: Options, *,
+    skip_failures: bool = False, after_each: Callable[[], None] = lambda: None,
+    measured: MeasuredRuns | None = None, spread: Spread = AS_PROFILED,
+) -> Comparison:  # fmt: skip
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
     `skip_failures`: leave out a model that cannot be estimated and store the reason, instead of raising;

@@ -186,18 +186,14 @@ AcceptContent = TypedDict("AcceptContent", {
 })  # fmt: skip
 
 
-def _difference(line: AcceptedLine) -> float | None:
-    committed, measured = line.committed.unit_per_day, line.measured
-    return None if committed is None or measured is None else measured.value / committed.value - 1
-
-
 def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> AcceptContent:
     """Convert accepted lines to ``fomkit/accept/1``."""
     entries = [
         as_content(
             Accepted, line, line.committed, name=line.committed.line.name, required=line.committed.line.required,
-            committed=line.committed.unit_per_day, committed_from=line.committed.missing or line.committed.source,
-            fits=line.committed.fit.fits, excludes=line.committed.excludes or (), difference=_difference(line),
+            committed=rate, committed_from=line.committed.missing or line.committed.source,
+            fits=line.committed.fit.fits, excludes=line.committed.excludes or (),
+            difference=line.measured.value / rate.value - 1 if rate and line.measured else None,
             probability=line.probability if line.spread_stated else None,
             rows=[
                 {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}
@@ -205,6 +201,7 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
             ],
         )
         for line in lines
+        for rate in [line.committed.unit_per_day]
     ]  # fmt: skip
     return as_content(
         AcceptContent, suite, schema="fomkit/accept/1", fomkit=__version__, suite=suite.name, machine=machine,
@@ -263,16 +260,13 @@ def _sum_of(spans: Sequence[Span | None]) -> Span | None:
     return total
 
 
-def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
-    return footprint(cost.energy_j, cost.energy_scope, grid)[1]
-
-
 def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     phase = cost.phase
     explained, estimate = cost.explained, cost.estimate
     return as_content(
         Phase, cost, phase, work=phase.model or f"{phase.suite}: {phase.line}", runs_basis=phase.basis,
-        unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days), kg=_kg(cost, grid),
+        unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days),
+        kg=footprint(cost.energy_j, cost.energy_scope, grid)[1],
         fits=cost.fit.fits, explained=explained and explained.share, measured_run=explained and explained.message,
         conditions=None if estimate is None else conditions_content(estimate),
     )  # fmt: skip
@@ -283,7 +277,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
     if grid.kg_per_j is None:
         return None
     lacking = [why for phase in phases for why in missing_for_wall(phase.energy_scope, phase.energy_missing, grid)]
-    kg = _sum_of([_kg(phase, grid) for phase in phases])
+    kg = _sum_of([footprint(phase.energy_j, phase.energy_scope, grid)[1] for phase in phases])
     return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking))
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fomkit.core.interval import Span, probability_above
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import MATRIX_KINDS
 from fomkit.ops.resize import resize_ops
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate, with_step
@@ -124,12 +123,6 @@ class Case:
         # An exact time rests on no table, so use in a step adds no error to it.
         source = self.ops["time_source"].astype("object").mask(rows, "assumed")
         return self.ops.assign(time_s=times, **ends, time_source=source)
-
-    def share_of_products(self, rows: pd.Series[bool]) -> float:
-        """Return the share of some rows in the flop of all products of the step."""
-        products = self.ops["kind"].isin(MATRIX_KINDS)
-        flop = (self.ops["flop"] * self.ops["count"]).where(products).to_numpy(np.float64)
-        return float(np.nansum(flop[rows.to_numpy(bool)]) / max(np.nansum(flop), 1.0))
 
 
 def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float], level: float) -> Span:

@@ -102,19 +102,6 @@ def _bounds(case: Case) -> dict[str, Ends]:
     return dict(sorted(shares.items(), key=lambda item: -item[1]["value"]))
 
 
-def _use_verdict(share: Span | None) -> str:
-    if share is None:
-        return "unknown"
-    return "well" if share.value >= WELL else "poorly" if share.value < POORLY else "partly"
-
-
-def _why_above_peak(case: Case) -> str:
-    """Return the reason why products can take less time than their flop take at the peak."""
-    if "conv" in set(case.ops.loc[beats_its_floor(case.ops), "kind"].astype("str")):
-        return "Winograd and FFT convolutions need fewer flop than the direct ones, which are counted"
-    return "the rates in the measurements exceed the stated rates"
-
-
 def use_content(case: Case) -> Use:
     """Return how well the step uses the device: its share of the peak, and the shares of its time by bound."""
     at_peak_s, engines = _at_peak(case)
@@ -127,9 +114,16 @@ def use_content(case: Case) -> Use:
     rate = fastest and as_content(
         Fastest, fastest, fastest.rate, flop_per_s=fastest.rate.value, peak_fraction=of_fastest
     )
+    verdict, why_above = "unknown", ""
+    if share is not None:
+        verdict = "well" if share.value >= WELL else "poorly" if share.value < POORLY else "partly"
+    if share is not None and share.value > 1:  # the products take less time than their flop take at the peak
+        why_above = "the rates in the measurements exceed the stated rates"
+        if "conv" in set(case.ops.loc[beats_its_floor(case.ops), "kind"].astype("str")):
+            why_above = "Winograd and FFT convolutions need fewer flop than the direct ones, which are counted"
     return as_content(
-        Use, verdict=_use_verdict(share), at_peak_s=share and at_peak_s, peak_fraction=share, engines=engines,
-        above_peak=None if share is None or share.value <= 1 else _why_above_peak(case), fastest=rate,
+        Use, verdict=verdict, at_peak_s=share and at_peak_s, peak_fraction=share, engines=engines,
+        above_peak=why_above, fastest=rate,
         step_bound=case.before.step_time.bound, bounds=_bounds(case),
     )  # fmt: skip
 

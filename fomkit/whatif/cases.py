@@ -164,13 +164,12 @@ def figures_of(estimated: Estimate) -> Figures:
 
 
 def _figures(row: Mapping[Any, Any], level: float) -> Figures:
-    known = {
-        name: [float(row[f"{name}{end}"]) for end in ("", "_low", "_high")] for name in FIGURES if name in row
-    }
-    spans = {
-        name: Span(value, low, high, level, float(row["shared"])) for name, (value, low, high) in known.items()
-    }
-    return {name: span for name, span in spans.items() if span.value == span.value}
+    found = {}
+    for name in FIGURES:
+        if name in row and not math.isnan(row[name]):
+            value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+            found[name] = Span(value, low, high, level, float(row["shared"]))
+    return found
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,9 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
     yield found
     if found.state == "advice" or timed or not len(case.machine.timings):
         return
-    longer_s = _vector_seconds(case, rows) - float(case.ops.loc[rows, "seconds"].sum())
+    own = case.ops[rows].drop(columns=[*(column.name for column in TIMES), "floor_s", "seconds"], errors="ignore")
+    on_vector = add_times(own.assign(engine="vector").reset_index(drop=True), case.fitted, checked=True)
+    longer_s = float(np.nansum(seconds_of(on_vector))) - float(case.ops.loc[rows, "seconds"].sum())
     if longer_s > WORTH * case.before.step.value:
         more = format_quantity(longer_s, "time_s", 3)
         yield Finding(
@@ -289,13 +291,6 @@ def _findings(case: Case, rows: pd.Series[bool]) -> Iterator[Finding]:
             column=found.column,
             rows=found.rows,
         )
-
-
-def _vector_seconds(case: Case, rows: pd.Series[bool]) -> float:
-    """Return the time of the products on the vector engine [s]."""
-    own = case.ops[rows].drop(columns=[*(column.name for column in TIMES), "floor_s", "seconds"], errors="ignore")
-    timed = add_times(own.assign(engine="vector").reset_index(drop=True), case.fitted, checked=True)
-    return float(np.nansum(seconds_of(timed)))
 
 
 def misaligned(case: Case) -> Finding | list[Finding]:
@@ -353,8 +348,12 @@ def faster_engine(case: Case) -> Finding | list[Finding]:
     ops = case.ops
     if case.options.precision not in (None, "fp32"):
         return does_not_apply(f"--precision {case.options.precision} is given")
-    wide = (ops["dtype"] == "fp32") & ops["kind"].isin(MATRIX_KINDS)
-    share = case.share_of_products(wide)
+    products = ops[ops["kind"].isin(MATRIX_KINDS)]
+    flop, wide = (
+        (products["flop"] * products["count"]).to_numpy(np.float64),
+        products["dtype"].eq("fp32").to_numpy(),
+    )
+    share = float(np.nansum(flop[wide]) / max(np.nansum(flop), 1.0))
     if share < MOSTLY and not case.before.formats.name.startswith("fp32"):
         return does_not_apply(
             f"{f'only {share:.0%} of the arithmetic' if share else 'none'} of its products is in fp32"

@@ -344,16 +344,6 @@ def _by_size(change: Change) -> tuple[bool, float, float]:
     return (not change.reached, away if change.reached else 0.0, -change.probability)
 
 
-def _choose_alone(
-    subject: AnySubject, names: Sequence[str], known: tuple[Parameter, ...]
-) -> tuple[Parameter, ...]:
-    """Return the parameters to change alone: the named ones, else all; of a suite all but those of models."""
-    if names:
-        return choose_parameters(known, names)
-    of_suite = "suite" in subject.title
-    return tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
-
-
 def solve(subject: AnySubject, goal: Goal, changes: Sequence[str] = (), together: Sequence[str] = ()) -> Solution:
     """Find the smallest changes that reach a goal.
 
@@ -366,7 +356,10 @@ def solve(subject: AnySubject, goal: Goal, changes: Sequence[str] = (), together
     """
     here = subject.figures_at({})
     known = subject.parameters()
-    evaluator, tried = Evaluator(subject, goal), _choose_alone(subject, changes, known)
+    evaluator, tried = Evaluator(subject, goal), choose_parameters(known, changes)
+    if not changes:
+        of_suite = "suite" in subject.title
+        tried = tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
     combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:

@@ -234,15 +234,6 @@ def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
     return _solve_whole(evaluator, parameter) if parameter.better else _solve_any_whole(evaluator, parameter)
 
 
-def _farthest_values(evaluator: Evaluator, parameter: Parameter) -> tuple[float, ...]:
-    """Return the farthest values: in the better direction, or in both where it is not known."""
-    up = parameter.value * evaluator.most
-    if parameter.unit == "share" and not parameter.name.startswith("overhead/"):
-        up = min(up, 1.0)
-    both = {1: up, -1: parameter.value / evaluator.most}
-    return (both[parameter.better],) if parameter.better else tuple(both.values())
-
-
 def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float) -> float | None:
     """Find the distance from a point, with every parameter moved along its direction in ln, that reaches the goal.
 
@@ -272,7 +263,11 @@ def root(evaluator: Evaluator, start: Point, directions: Point, farthest: float)
 
 
 def _solve_real(evaluator: Evaluator, parameter: Parameter) -> Change:
-    margins = {end: evaluator.margin({parameter.name: end}) for end in _farthest_values(evaluator, parameter)}
+    up, down = parameter.value * evaluator.most, parameter.value / evaluator.most
+    if parameter.unit == "share" and not parameter.name.startswith("overhead/"):
+        up = min(up, 1.0)
+    ends = {1: (up,), -1: (down,), 0: (up, down)}[parameter.better]
+    margins = {end: evaluator.margin({parameter.name: end}) for end in ends}
     known = {end: margin for end, margin in margins.items() if margin is not None}
     if not known:
         raise FomkitError(parameter.name, f"cannot be changed by {evaluator.most:g} times.")

@@ -41,12 +41,6 @@ def _key(of_machine: Point, own: Point) -> Key:
     return tuple(sorted(of_machine.items())), tuple(sorted(own.items()))
 
 
-def _proposed_conditions(values: Mapping[str, float]) -> Conditions:
-    numbers = {name: round(value) for name, value in values.items()}
-    batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
-    return Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
-
-
 def _channel(line: SuiteLine) -> str:
     """Return the transport of the links that a job of a line uses."""
     return "" if line.job is None else line.job.layout.channel
@@ -152,7 +146,11 @@ class OfSuite(Subject):
                 utilisation, precision = (own.get(name, getattr(given, name)) for name in GAINS)
                 given = replace(given, utilisation_gain=utilisation, precision_gain=precision)
                 line, own = replace(line, given={**line.given, machine.name: given}), {}
-            proposed = {line.name: _proposed_conditions(own)} if own else {}
+            proposed = dict[str, Conditions]()
+            if own:
+                numbers = {name: round(value) for name, value in own.items()}
+                batch, epochs, samples = (numbers.pop(name, None) for name in RATED)
+                proposed[line.name] = Conditions(batch, epochs=epochs, samples=samples, sizes=numbers)
             rating = LineRating(self.suite, machine, self.options, self.load, proposed)
             self._rated[key] = rating.rate(line)
         return self._rated[key]

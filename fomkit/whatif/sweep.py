@@ -17,11 +17,19 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
-from fomkit.core.machine import Energy, Link, Machine, Scope
+from fomkit.core.machine import HOST, Energy, Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
-from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, Options, change_machine, choose_scope
+from fomkit.plan.options import (
+    LINK_ALPHA,
+    LINK_RATE,
+    NODES,
+    Options,
+    change_machine,
+    check_host_counts,
+    choose_scope,
+)
 from fomkit.plan.scaling import with_user_links
 from fomkit.plan.scenarios import RESULTS, Study, blocks_of, ends_of, join_results, prepare_study
 from fomkit.prediction.exchange import Network
@@ -361,6 +369,8 @@ def make_sweep(
         vary = {**vary, NODES: [nodes]}
     kinds = axes.kinds_of(model, machine)
     axes.check_names(vary, kinds, f"{model.name} on {machine.name}")
+    if HOST in vary:
+        check_host_counts(model, f"--vary {HOST}", (layout or Layout()).launch)
     vary, currency = figures.with_prices(vary, machine.price)
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:

@@ -301,10 +301,9 @@ def _front_of_two(values: Array) -> Mask:
     """Sort by the first column, then scan with the least second value so far: n log n."""
     order = np.lexsort((values[:, 1], values[:, 0]))
     first, second = values[order].T
-    starts = np.flatnonzero(np.r_[True, first[1:] != first[:-1]])
-    least = second[starts]  # of each group with equal first values
+    starts = np.r_[True, first[1:] != first[:-1]]  # of groups with equal first values
+    least, group = second[starts], np.cumsum(starts) - 1
     before = np.r_[np.inf, np.minimum.accumulate(least)[:-1]]
-    group = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
     found = np.zeros(len(values), bool)
     found[order] = (least < before)[group] & (second == least[group])
     return found

@@ -160,11 +160,6 @@ def _op(row: Row) -> OpLine:
     )
 
 
-def _cases_in(rows: tuple[Row, ...]) -> tuple[Case, ...]:
-    ops = by_key(((_text_in(row, "workload"), _text_in(row, "machine")), _op(row)) for row in rows)
-    return tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items())
-
-
 def _uses(chosen: Row) -> dict[str, tuple[float, float]]:
     names = [name.removeprefix(USE).removesuffix(", low") for name in chosen if name.startswith(USE)]
     found = {}
@@ -201,6 +196,7 @@ def sheet_model_from(book: Book) -> SheetModel:
     level = float(cast("float", chosen["interval level"]))
     machines = by_key((_text_in(row, "machine"), row) for row in book.rows(FACTS))
     baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
+    ops = by_key(((_text_in(row, "workload"), _text_in(row, "machine")), _op(row)) for row in book.rows(OPS))
     return SheetModel(
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
@@ -208,7 +204,7 @@ def sheet_model_from(book: Book) -> SheetModel:
         workloads=tuple(
             _facts_in(row, book.rows(GIVEN), book.rows(JOBS), level, chosen) for row in book.rows(WORKLOADS)
         ),
-        cases=_cases_in(book.rows(OPS)),
+        cases=tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items()),
         targets=tuple(str(value) for name, value in choices if name == "target"),
         baseline=None if baseline == NONE else baseline,
         level=level,

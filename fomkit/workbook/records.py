@@ -345,8 +345,11 @@ def as_model(workload: WorkloadFacts) -> ModelProfile:
     )  # fmt: skip
 
 
-def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
-    """Return the ops of a case with the columns of a TIMED table that the roll-up reads."""
+def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
+    machine, workload = sheet_model.machine(case.machine), sheet_model.workload(case.workload)
+    model = as_model(workload)
+    times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
+    # The columns of a TIMED table that the roll-up reads.
     rows = [
         (one.kind, one.pass_name, one.count, one.launches, *(span or _UNKNOWN).ends,
          one.time_source if span else "", one.bound, one.dtype)
@@ -354,14 +357,7 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
     ]  # fmt: skip
     names = ["kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound",
              "dtype"]  # fmt: skip
-    return pd.DataFrame(rows, columns=names)
-
-
-def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
-    machine, workload = sheet_model.machine(case.machine), sheet_model.workload(case.workload)
-    model = as_model(workload)
-    times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
-    timed = timed_table(case, times)
+    timed = pd.DataFrame(rows, columns=names)
     check_work(timed, case.name)
     # What use in a step adds to the errors of the machine's ops.
     z, ratios = half_width(sheet_model.level), sheet_model.uses_on(case.machine).items()

@@ -42,15 +42,6 @@ def mean_formula(name: str, new: str, old: str, weight: str) -> str:
     }[name]
 
 
-def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell: str) -> str:
-    """Return the formula of one line's weight in a mean; in means without weights all lines have the same."""
-    return {
-        "ratio_of_harmonic_means": f"(1/{old_cell})/SUMPRODUCT(1/{old})",
-        "weighted_harmonic": f"({weight_cell}/{old_cell})/SUMPRODUCT({weight}/{old})",
-        "geometric": f"{weight_cell}/SUM({weight})",
-    }.get(name, f"1/ROWS({old})")
-
-
 @dataclass(frozen=True)
 class _Side:
     """Blocks of one machine's rates: values, bounds, the shares of errors that lines share, or that cancel.
@@ -241,12 +232,19 @@ def _state(key: tuple[str, str], sheets: Sheets) -> str:
 
 
 def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
+    """Return the formula of a line's weight in the mean."""
     if merit is None:
         return UNKNOWN
     first = number - list(merit.weights).index(workload)
     last, letters = first + len(merit.weights) - 1, [RATIOS.letter(key) for key in ("old", "line_weight")]
-    blocks, cells = (f"{one}${first}:{one}${last}" for one in letters), (f"{one}{number}" for one in letters)
-    return Formula(_share_formula(merit.mean, *blocks, *cells), merit.weights[workload])
+    old, weight = (f"{one}${first}:{one}${last}" for one in letters)
+    own_old, own_weight = (f"{one}{number}" for one in letters)
+    formula = {
+        "ratio_of_harmonic_means": f"(1/{own_old})/SUMPRODUCT(1/{old})",
+        "weighted_harmonic": f"({own_weight}/{own_old})/SUMPRODUCT({weight}/{old})",
+        "geometric": f"{own_weight}/SUM({weight})",
+    }.get(merit.mean, f"1/ROWS({old})")  # in means without weights all lines have the same
+    return Formula(formula, merit.weights[workload])
 
 
 def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:

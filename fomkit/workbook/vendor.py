@@ -60,13 +60,6 @@ def _shown_copy(record: Record, **own: object) -> Record:
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
-def _anonymous_baseline(sheet_model: SheetModel) -> Machine:
-    """Return the nameless baseline: one device that does all its units of work."""
-    timings = sheet_model.machines[0].timings
-    title = "the machine that the suite compares with, known by its units a day"
-    return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
-
-
 def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
     times = {}
     if target in facts.given:
@@ -106,9 +99,15 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
     own = _shown_copy(sheet_model.machine(target))
+    # The nameless baseline is one device that does all its units of work.
+    title, timings = (
+        "the machine that the suite compares with, known by its units a day",
+        sheet_model.machines[0].timings,
+    )
+    nameless = Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
     return _shown_copy(
         sheet_model,
-        machines=(own, _anonymous_baseline(sheet_model)) if rated else (own,),
+        machines=(own, nameless) if rated else (own,),
         workloads=tuple(
             _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
         ),
@@ -260,17 +259,6 @@ _PAGE = Path(__file__).with_name("pack.txt")
 """Instructions for the table to fill, as a template."""
 
 
-def _pack_lines(
-    table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]
-) -> tuple[str, ...]:
-    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
-    found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
-    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
-    for (kind, dtype, why), rows in refused:
-        found.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
-    return tuple(found)
-
-
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
     """Make a pack of the ops that account for most of the predicted time of some estimates."""
     table = dominant_ops(estimates)
@@ -281,7 +269,11 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
             requested[model] += share
             timed[model] += 0.0 if refusal else share
     sized = [name for name in _key_columns() if (table[name].notna() & (table[name] != "")).any()]
-    lines = _pack_lines(table, requested, timed)
+    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
+    lines = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
+    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
+    for (kind, dtype, why), rows in refused:
+        lines.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
     shares = "\n".join(f"- {line}" for line in lines)
     page = _PAGE.read_text(encoding="utf-8").format(count=len(table), models=", ".join(requested), shares=shares)
     files = {
@@ -289,7 +281,7 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
         "time_ops.py": script_text(),
         "README.txt": page,
     }
-    return Pack(files, requested, timed, lines)
+    return Pack(files, requested, timed, tuple(lines))
 
 
 PARTS = ("cases", "products", "traffic", "windows", "times")

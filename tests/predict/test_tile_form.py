@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import fomkit
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.pricing import add_costs
@@ -18,8 +19,9 @@ from fomkit.prediction.calibration import cross_validate, fit_timings
 from fomkit.prediction.estimates import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.prediction.interpolate import as_fit, features_of
-from fomkit.prediction.rates import op_seconds
+from fomkit.prediction.rates import op_seconds, spare_of
 from fomkit.prediction.tiles import (
+    FACTS,
     JOIN_S,
     SPLITS,
     TILES,
@@ -29,7 +31,6 @@ from fomkit.prediction.tiles import (
     attention_waves,
     chip_of,
     near_in_time,
-    spare_of,
     tile_seconds,
     tiled,
 )
@@ -98,7 +99,7 @@ def test_each_product_takes_the_tile_and_the_parts_that_are_soonest_done(dtype: 
     """Compared with every tile and number of parts in turn, as the module describes."""
     sizes = (2560.0, 2560.0, 4096.0), (64.0, 64.0, 65536.0), (4096.0, 48.0, 1024.0), (1000.0, 3000.0, 500.0)
     rows, spare = products(*sizes, dtype=dtype).assign(b=3.0), 1.5
-    item, found = ITEM_BYTE[dtype], tiled(rows, CHIP, spare=spare)
+    item, found = ITEM_BYTE[dtype], tiled(rows, CHIP._replace(spare=spare))
     per_unit = CHIP.flop_per_s / CHIP.units
     for at, (m, n, k) in enumerate(sizes):
         ways = []
@@ -177,19 +178,47 @@ def test_without_processors_or_cache_there_is_no_chip() -> None:
     assert chip_of(replace(device, cache_byte=None), 1.0, 2.0) is None
 
 
+@pytest.mark.parametrize(
+    ("machine", "spares"),
+    [
+        ("rtx-3090", {"bf16": 2.0, "fp16": 2.0, "tf32": 142 / 2 / 35.6}),  # sums in fp16 are twice as fast
+        ("rtx-4090", {"bf16": 330.3 / 165.2, "fp8": 3.95 * 82.6 * 2 / 330.3, "int8": 1.0}),
+        ("h20", {"bf16": 13.9 * 39.5 / 148, "fp8": 13.9 * 39.5 * 2 / 296, "fp64": 1.0}),
+        ("l40", {"bf16": 3.95 / 2, "fp8": 3.95 / 2, "tf32": 3.95 / 2, "fp32": 1.0}),
+        *(
+            (name, dict.fromkeys(("bf16", "tf32"), 1.0))
+            for name in ("h100-sxm", "h100-nvl", "a100-sxm", "a10", "l40s")
+        ),
+    ],
+)
+def test_a_board_may_have_a_part_of_its_chips_engine(machine: str, spares: dict[str, float]) -> None:
+    known = with_fits(fomkit.machine(machine))
+    assert {dtype: spare_of(known, dtype) for dtype in spares} == pytest.approx(spares, rel=0.01)
+
+
+def test_with_a_part_of_the_engine_products_come_nearer_to_its_peak() -> None:
+    """The L40 has the chip of the L40S at half of its rates, the H20 that of the H100 at 15 %."""
+    rows = products((8192, 8192, 8192)).loc[[0, 0]].assign(dtype=["bf16", "fp8"], engine="matrix")
+    times = {name: fomkit.predict(rows, name).table for name in ("l40", "l40s", "h20", "h100-sxm", "rtx-4090")}
+    share = {
+        name: (
+            table["flop"]
+            / table["time_s"]
+            / [fomkit.machine(name).device.peak(one, "matrix").rate.value for one in ("bf16", "fp8")]
+        ).to_numpy()
+        for name, table in times.items()
+    }
+    assert (share["l40"] > 1.3 * share["l40s"]).all()
+    assert (share["h20"] > 0.8).all()
+    assert times["rtx-4090"]["time_s"].is_monotonic_decreasing
+
+
 def test_an_engine_that_is_held_back_waits_for_neither_operands_nor_power() -> None:
-    device = load_machine(shipped_folder("machine_profiles") / "rtx-3090.yaml").device
-    assert spare_of(device, "bf16") == spare_of(device, "fp16") == 2.0
-    assert spare_of(device, "tf32") == pytest.approx(2.0, rel=0.01)  # 35.6 of half of the 142 of fp16
-    whole = [load_machine(name).device for name in ("h100-sxm", "a100-sxm", "a10")]
-    assert [spare_of(one, dtype) for one in whole for dtype in ("bf16", "tf32")] == pytest.approx(
-        [1.0] * 6, rel=0.01
-    )
     chip = Chip(82, 6e6, 71e12, 936e9)
     small, large = products((64, 64, 8192)), products((8192, 8192, 8192))
-    held, free = (tiled(small, chip, spare=spare).arithmetic_s[0] for spare in (2.0, 1.0))
+    held, free = (tiled(small, chip._replace(spare=spare)).arithmetic_s[0] for spare in (2.0, 1.0))
     assert held < free
-    seconds = [tile_seconds(Form(), tiled(large, chip, spare=spare), chip)[0] for spare in (2.0, 1.0)]
+    seconds = [tile_seconds(Form(), tiled(large, one), one)[0] for one in (chip._replace(spare=2.0), chip)]
     assert seconds[0] == pytest.approx(2 * 8192**3 / 71e12, rel=0.05)
     assert seconds[1] == pytest.approx(1.2 * seconds[0], rel=0.05)
 
@@ -271,7 +300,7 @@ def test_a_large_table_of_products_is_fitted_around_the_form(monkeypatch: pytest
     # What is stored says as much, and the waves are seen at every query.
     fits = fit_timings(rows, chips={"bf16/matrix": CHIP})
     fit = as_fit(fits["gemm/bf16/matrix"])
-    assert fit.form[:4].tolist() == [*CHIP]
+    assert fit.form[:4].tolist() == [*CHIP[:FACTS]]
     assert fit.form[4] == pytest.approx(6e-6, rel=0.1)
     assert len(fit.hyper.length) == features_of(fit, rows, "gemm", len(rows)).shape[1]
 
@@ -295,7 +324,7 @@ def test_a_large_table_of_attention_is_told_what_the_last_wave_wastes(monkeypatc
     assert np.median(wrong[1]) < 0.7 * np.median(wrong[0])
     fits = fit_timings(rows, chips={"bf16/matrix": CHIP})
     fit = as_fit(fits["attention/bf16/matrix/forward/full"])
-    assert fit.form.tolist() == [*CHIP]  # of the form that is of products there is nothing
+    assert fit.form.tolist() == [*CHIP[:FACTS]]  # of the form that is of products there is nothing
     assert len(fit.hyper.length) == features_of(fit, rows, "attention", len(rows)).shape[1]
     one_query = rows.iloc[:1].assign(q_len=1.0)
     assert attention_waves(one_query, CHIP.units).tolist() == [[0.0]]

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from predict.machines import machine
 
+import fomkit
 from fomkit.core.errors import FomkitError
-from fomkit.core.measurement import TypicalTables, kind_of_work
+from fomkit.core.measurement import TypicalTables, chip_words, kind_of_work
 from fomkit.prediction.gp import SURFACE_VARIANCE, surfaces
 from fomkit.prediction.typical import FEATURES
 from fomkit.profiles import evidence, locate
 from fomkit.profiles.evidence import (
+    ENGINES,
     GENERATIONS,
     OPS,
     SURFACES,
@@ -61,9 +63,10 @@ def test_what_is_read_is_what_stands_there(folder: Path) -> None:
     [
         ("", ":1: expected the columns architecture, year, source"),
         ("architecture,year\nX Y,2020\n", ":1: expected the columns"),
-        ("architecture,year,source\nX Y,2020,a\nX,2020,b\n", ":3: expected vendor and generation"),
-        ("architecture,year,source\nX Y,soon,a\n", ":2: expected vendor and generation, a year"),
-        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor and generation, a year, and a source"),
+        ("architecture,year,source\nX Y,2020,a\nX,2020,b\n", ":3: expected vendor, generation, a year"),
+        ("architecture,year,source\nX Y,soon,a\n", ":2: expected vendor, generation, a year"),
+        ("architecture,year,source\nX Y,0,a\n", ":2: expected vendor, generation, a year .a number from 1"),
+        ("architecture,year,source\nX Y,2020,\n", ":2: expected vendor, generation, a year .*, and a source"),
     ],
 )
 def test_generations_are_read_or_refused_by_line(folder: Path, text: str, what: str) -> None:
@@ -72,6 +75,26 @@ def test_generations_are_read_or_refused_by_line(folder: Path, text: str, what: 
     (folder / GENERATIONS).write_text(text)
     with pytest.raises(FomkitError, match=f"{GENERATIONS}{what}"):
         load_typical_tables(folder)
+
+
+def test_engines_are_read_or_refused_by_line(folder: Path) -> None:
+    assert load_typical_tables(folder).engines["NVIDIA Hopper GH100"] == 13.9
+    (folder / ENGINES).write_text("architecture,ratio,source\nNVIDIA Hopper,16,a\n")
+    with pytest.raises(FomkitError, match=f"{ENGINES}:2: expected vendor, generation, chip, a ratio"):
+        load_typical_tables(folder)
+
+
+@pytest.mark.parametrize("chip", shipped_typical_tables().engines)
+def test_no_shipped_board_has_more_than_its_chips_engine(chip: str) -> None:
+    """The ratio is the least of full boards of a chip, so that none of them counts as held back."""
+    boards = [fomkit.machine(path.stem) for path in sorted(shipped_folder("machine_profiles").glob("*.yaml"))]
+    of = [one.device for one in boards if " ".join(chip_words(one.device.architecture)) == chip]
+    peaks = [(one.peak("fp32", "vector"), one.peak("bf16", "matrix")) for one in of]
+    ratios = [engine.rate.value / vector.rate.value for vector, engine in peaks if vector and engine]
+    whole = shipped_typical_tables().engines[chip]
+    assert ratios
+    assert not [one for one in ratios if 0.75 * whole < one < whole]
+    assert max(ratios) < 1.15 * whole
 
 
 def test_every_machine_that_tells_of_products_has_its_generation_s_year() -> None:

@@ -335,7 +335,11 @@ class Rank:
         )  # fmt: skip
         self._control = distributed.new_group(backend="gloo") if self.backend != "gloo" else None
         names: list[Any] = [None] * self.ranks
-        distributed.all_gather_object(names, (socket.gethostname(), *self._device_names()), group=self._control)
+        own = (socket.gethostname(), "", "")  # a CPU has no name and mark here, because ranks share it
+        if self.device != "cpu":
+            mark = getattr(torch.cuda.get_device_properties(self.device), "uuid", self.device)
+            own = (own[0], str(torch.cuda.get_device_name(self.device)), str(mark))
+        distributed.all_gather_object(names, own, group=self._control)
         marks = [(host, mark) for host, _, mark in names if mark]
         if len(set(marks)) < len(marks):
             return {
@@ -343,13 +347,6 @@ class Rank:
             }
         hosts, devices = [host for host, *_ in names], [device for _, device, _ in names]
         return {"hosts": hosts, "devices": devices, "library_version": str(torch.version.__version__)}
-
-    def _device_names(self) -> tuple[str, str]:
-        """Return the GPU's name and its identifier on the host; "" and "" on a CPU, which ranks share."""
-        if self.device == "cpu":
-            return "", ""
-        mark = getattr(torch.cuda.get_device_properties(self.device), "uuid", self.device)
-        return str(torch.cuda.get_device_name(self.device)), str(mark)
 
     def leave(self) -> None:
         """Leave the group of ranks."""

@@ -66,28 +66,6 @@ class TraceRows:
     step_s: tuple[float, ...]
 
 
-def _check_events(events: Events, where: str) -> None:
-    if not events.seen:
-        raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
-    if not len(events.start):
-        kernels = f"{len(events.device_time):,} kernels and " if len(events.device_time) else ""
-        left = f" ({_left_out(events)} were left out)" if events.wrong else ""
-        raise FomkitError(
-            where, f"has {kernels}no op of PyTorch among its {events.seen:,} events{left}. {RECORD}."
-        )
-
-
-def _check_one_process(events: Events, where: str) -> None:
-    processes = {name: count for name, count in events.processes.items() if count}
-    if len(processes) > 1:
-        listed = ", ".join(f"{printable(name)} ({count:,} ops)" for name, count in sorted(processes.items())[:8])
-        raise FomkitError(
-            where,
-            f"holds ops of {len(processes)} processes: {listed}, and does not state which process launched a "
-            "kernel. Give the trace that one process wrote.",
-        )
-
-
 def _left_out(events: Events) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in events.wrong.items())
 
@@ -144,10 +122,24 @@ class Steps(NamedTuple):
 
 def read_steps(path: Path) -> Steps:
     """Read a trace and find its steps."""
-    events, reader = Events(), TraceReader(path)
+    events, reader, where = Events(), TraceReader(path), str(path)
     events.add_all(reader)
-    _check_events(events, str(path))
-    _check_one_process(events, str(path))
+    if not events.seen:
+        raise FomkitError(where, f"has no event. Check that the profiler ran. {RECORD}.")
+    if not len(events.start):
+        kernels = f"{len(events.device_time):,} kernels and " if len(events.device_time) else ""
+        left = f" ({_left_out(events)} were left out)" if events.wrong else ""
+        raise FomkitError(
+            where, f"has {kernels}no op of PyTorch among its {events.seen:,} events{left}. {RECORD}."
+        )
+    processes = {name: count for name, count in events.processes.items() if count}
+    if len(processes) > 1:
+        listed = ", ".join(f"{printable(name)} ({count:,} ops)" for name, count in sorted(processes.items())[:8])
+        raise FomkitError(
+            where,
+            f"holds ops of {len(processes)} processes: {listed}, and does not state which process launched a "
+            "kernel. Give the trace that one process wrote.",
+        )
     return steps_of(events, reader.head)
 
 
@@ -174,20 +166,16 @@ def read_trace(path: Path) -> TraceRows:
     return trace
 
 
-def _properties(head: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
-    """Return the file's facts of a device; if they are not numbered, those common to all devices."""
-    listed = head.get("deviceProperties")
-    known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    numbered = [one for one in known if str(one.get("id")) == unit]
-    similar = known if len({str(one.get("name")) for one in known}) == 1 else []
-    return next(iter(numbered or similar), {})
-
-
 def rows_of(found: Steps) -> TraceRows:
     """Make the rows of the steps of a trace."""
     head, events, _, device, executions, rows = found
     made = tuple(rows)
-    properties = _properties(head, device.unit)
+    # The file's facts of the device; if they are not numbered, those common to all devices.
+    facts = head.get("deviceProperties")
+    known = [one for one in facts if isinstance(one, dict)] if isinstance(facts, list) else []
+    numbered = [one for one in known if str(one.get("id")) == device.unit]
+    similar = known if len({str(one.get("name")) for one in known}) == 1 else []
+    properties: Mapping[str, Any] = next(iter(numbered or similar), {})
     name = name if isinstance(name := properties.get("name"), str) else ""
     unsupported = [f"{one} ×{count}" for one, count in rows.call_counts.unsupported.most_common()]
     more = [f"and {len(unsupported) - MAX_LISTED} more"] if len(unsupported) > MAX_LISTED else []

@@ -298,7 +298,10 @@ class Nesting:
         elif role == _LOADER:
             frame.pass_code = INPUT_PASS
         elif frame.update >= 0 and role in (_PRICED, _UNSUPPORTED):
-            self._note_implementation(event, frame.update)
+            name = events.names.values[events.name[event]]
+            for mark in ("foreach", "fused"):
+                if name.startswith(f"aten::_{mark}_"):
+                    self.updates[frame.update] = mark
         if not frame.shielded and role in (_OWNER, _PRICED, _UNSUPPORTED):
             self._add(frame, known=role != _UNSUPPORTED)
             if role == _OWNER and frame.pass_code == FORWARD_PASS:
@@ -308,12 +311,6 @@ class Nesting:
             self.owners[sequence] = frame.owner
         frame.shielded |= role in (_OWNER, _PRICED, _UNSUPPORTED, _NOTHING)
         return frame
-
-    def _note_implementation(self, event: int, update: int) -> None:
-        name = self._events.names.values[self._events.name[event]]
-        for mark in ("foreach", "fused"):
-            if name.startswith(f"aten::_{mark}_"):
-                self.updates[update] = mark
 
     def _add(self, frame: _Frame, *, known: bool) -> None:
         self.row_of[frame.event] = len(self.rows.event)

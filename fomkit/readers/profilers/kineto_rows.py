@@ -83,21 +83,20 @@ def _rnn_sizes(name: str, arguments: Sequence[Any]) -> tuple[Dimensions, str]:
     return sizes, values.dtype
 
 
-def _attention_sizes(arguments: Sequence[Any]) -> tuple[Dimensions, str]:
-    query, key, value = arguments[:3]
-    if not all(isinstance(one, Array) and len(one.shape) >= 3 for one in (query, key, value)):
-        raise CallError("its query, key and value are not in the trace")
-    return calls.attention_of_shapes(query.shape, key.shape, value.shape, causal=arguments[5]), query.dtype
-
-
 def _owner(name: str, signature: Signature, default_dtype: str, pass_name: str) -> TracedOp:
-    arguments = positional_arguments(signature, default_dtype)
+    arguments, kind = positional_arguments(signature, default_dtype), "rnn"
     try:
-        attention = name == "scaled_dot_product_attention"
-        dimensions, dtype = _attention_sizes(arguments) if attention else _rnn_sizes(name, arguments)
+        if name == "scaled_dot_product_attention":
+            kind, (query, key, value) = "attention", arguments[:3]
+            if not all(isinstance(one, Array) and len(one.shape) >= 3 for one in (query, key, value)):
+                raise CallError("its query, key and value are not in the trace")
+            dimensions = calls.attention_of_shapes(query.shape, key.shape, value.shape, causal=arguments[5])
+            dtype = query.dtype
+        else:
+            dimensions, dtype = _rnn_sizes(name, arguments)
     except (IndexError, TypeError, AttributeError, ValueError) as error:
         raise CallError(str(error) if isinstance(error, CallError) else "its arguments are not known") from error
-    return TracedOp(f"aten::{name}", "attention" if attention else "rnn", dimensions, dtype, pass_name, "")
+    return TracedOp(f"aten::{name}", kind, dimensions, dtype, pass_name, "")
 
 
 class Rows:

@@ -77,7 +77,11 @@ class Report:
             if kind != "table" or "virtual" in sql.lower()[:20] or _COMPUTED.search(sql):
                 raise self._refused(f"is not an export of Nsight Systems: its {name} is not a plain table.")
         self._connection.set_authorizer(_only_reading)
-        self._check_version()
+        rows = dict(self._connection.execute(f"SELECT name, value FROM {_VERSION} LIMIT 1000").fetchall())  # noqa: S608
+        version = str(rows.get("EXPORT_SCHEMA_VERSION", ""))
+        if version.partition(".")[0] != SCHEMA:
+            message = f"version {version!r:.40}" if version else "no version"
+            raise self._refused(f"its export schema has {message}; fomkit knows {SCHEMA}.x. {_EXPORT}.")
         if missing:
             kernels = "CUPTI_ACTIVITY_KIND_KERNEL" in missing
             record = "Record with CUDA: nsys profile --trace=cuda,nvtx python train.py" if kernels else _EXPORT
@@ -96,13 +100,6 @@ class Report:
     def has(self, table: str, column: str) -> bool:
         """Return whether a column exists that only some versions have."""
         return table in self.tables and column in self._columns(table)
-
-    def _check_version(self) -> None:
-        rows = dict(self._connection.execute(f"SELECT name, value FROM {_VERSION} LIMIT 1000").fetchall())  # noqa: S608
-        version = str(rows.get("EXPORT_SCHEMA_VERSION", ""))
-        if version.partition(".")[0] != SCHEMA:
-            message = f"version {version!r:.40}" if version else "no version"
-            raise self._refused(f"its export schema has {message}; fomkit knows {SCHEMA}.x. {_EXPORT}.")
 
     def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
         """Run a query on the known tables, row by row."""
@@ -289,12 +286,6 @@ RECORD = (
 )
 
 
-def _process_names(times_s: Mapping[int, float], process: int) -> tuple[dict[str, float], str]:
-    """Name processes by their own number if that is unique, else with the machine's number above it."""
-    mask = 0xFFFFFF if len({number & 0xFFFFFF for number in times_s}) == len(times_s) else -1
-    return {f"process {number & mask}": time_s for number, time_s in times_s.items()}, f"process {process & mask}"
-
-
 def read_nsys(path: Path) -> TraceRows:
     """Read an export of Nsight Systems, a file written by ``nsys export --type sqlite``."""
     events = Events()
@@ -317,5 +308,10 @@ def read_nsys(path: Path) -> TraceRows:
         else "partial: a table of kernels by name, without sizes; fp32 stands for unknown number formats. "
         f"{RECORD}"
     )
-    left = () if process is None else busiest_notes("processes", *_process_names(times_s, process))
+    if process is None:
+        return replace(trace, notes=(message, *trace.notes))
+    # Processes are named by their own number if that is unique, else with the machine's number above it.
+    mask = 0xFFFFFF if len({number & 0xFFFFFF for number in times_s}) == len(times_s) else -1
+    named = {f"process {number & mask}": time_s for number, time_s in times_s.items()}
+    left = busiest_notes("processes", named, f"process {process & mask}")
     return replace(trace, notes=(message, *left, *trace.notes))

@@ -166,15 +166,10 @@ def join_nodes(times: PlaneTimes, nodes: Nodes, rows: int) -> JoinedNodes:
         for name, node in nodes.items()
         if in_loop(name) and node.rows and name not in times.nodes and RULES.get(node.op) is not None
     )
-    found.products, found.missed = _count_products(times, nodes)
+    ran = {*times.nodes, *(nodes[name].product for name in times.nodes if name in nodes)}  # alone, or fused
+    products = [name for name, node in nodes.items() if node.op in PRODUCTS or "Conv" in node.op]
+    found.products, found.missed = len(products), sum(name not in ran for name in products)
     return found
-
-
-def _count_products(times: PlaneTimes, nodes: Nodes) -> tuple[int, int]:
-    """Count the graph's products and convolutions, and those that ran neither alone nor fused."""
-    fused = {nodes[name].product for name in times.nodes if name in nodes}
-    listed = [name for name, node in nodes.items() if node.op in PRODUCTS or "Conv" in node.op]
-    return len(listed), sum(name not in times.nodes and name not in fused for name in listed)
 
 
 def with_node_times(ops: pd.DataFrame, counts: Sequence[float], joined: JoinedNodes) -> pd.DataFrame:
@@ -301,7 +296,13 @@ def model_of_planes(
     else:
         profile, nodes = profile_graph(graph, sizes=sizes)
         joined = join_nodes(times, nodes, len(profile.ops))
-        _check_is_of(joined, path, graph)
+        if joined.known_share < MIN_SHARE or joined.missed > MIN_SHARE * joined.products:
+            raise FomkitError(
+                str(path),
+                f"is not of the model in {graph}: {joined.known_share:.0%} of its time is of ops of that model's "
+                f"graph, and {joined.missed} of the graph's {joined.products} products are not in it. Give the "
+                "file of the model that was recorded.",
+            )
         sized = resize_ops(profile.ops, profile.sizes, str(graph))
         ops = with_node_times(profile.ops, sized["count"].astype("float64").tolist(), joined)
         most = (f"{one.op} {one.time_s / joined.whole_s:.1%} ({one.why})" for one in joined.unjoined[:_LISTED])
@@ -309,15 +310,3 @@ def model_of_planes(
         notes = (*joined_notes(joined), *left, *plane_notes(times))
         profile = replace(profile, ops=ops, traced_with=_traced_with(profile, times))
     return profile, notes
-
-
-def _check_is_of(joined: JoinedNodes, path: Path, graph: Path) -> None:
-    """Raise if the trace is of another model than the graph."""
-    if joined.known_share >= MIN_SHARE and joined.missed <= MIN_SHARE * joined.products:
-        return
-    raise FomkitError(
-        str(path),
-        f"is not of the model in {graph}: {joined.known_share:.0%} of its time is of ops of that model's graph, "
-        f"and {joined.missed} of the graph's {joined.products} products are not in it. Give the file of the model "
-        "that was recorded.",
-    )

@@ -97,15 +97,6 @@ def numbers_of(text: str) -> list[float | None]:
     return found
 
 
-def _ranks_of_command(lines: Sequence[LogLine]) -> int | None:
-    """Return the ranks in a command in the log (``mpirun -np 4``, ``srun -n 4``); None if there is none."""
-    for line in lines:
-        found = re.search(r"(?:-np|-n|--ntasks|--n)[ =](\d+)\b", line.text)
-        if found and re.search(r"\b(mpirun|mpiexec|srun|mpirun_rsh)\b", line.text):
-            return int(found[1])
-    return None
-
-
 def stated(sizes: Mapping[str, int], path: Path) -> Mapping[str, int]:
     """Check the user's sizes of a run from ``--set``."""
     wrong = [name for name in sizes if name not in RUN_SIZES]
@@ -227,9 +218,11 @@ def _nccl_row(
         found.skipped["lines with words where numbers belong"] += 1
         return None
     wrong = cells.get("#wrong", cells.get("error", "N/A"))
+    # A count above 0, in older versions an error above rounding, or no number.
+    (error,), most = numbers_of(wrong), 0 if "#wrong" in cells else 1e-2
     if cells["type"] not in DTYPES:
         found.skipped[f"number format {cells['type']}"] += 1
-    elif wrong != "N/A" and _is_wrong(wrong, "#wrong" in cells):
+    elif wrong != "N/A" and not (error is not None and error <= most):
         found.skipped["wrong results (#wrong above 0)"] += 1
     elif size <= 0 or time_us <= 0:
         found.skipped["messages of no bytes"] += 1
@@ -240,15 +233,6 @@ def _nccl_row(
         note = f"{place}{reduction}, result {'not ' * (wrong == 'N/A')}checked"
         return LogRow(line.number, collective, size, time_us / 1e6, DTYPES[cells["type"]], note)
     return None
-
-
-def _is_wrong(text: str, counted: bool) -> bool:
-    """Return whether results are wrong: a count above 0, or in older versions an error above rounding."""
-    try:
-        value = float(text)
-    except ValueError:
-        return True
-    return not value <= (0 if counted else 1e-2)
 
 
 def _read_tables(path: Path, lines: Sequence[LogLine]) -> _Found:
@@ -413,7 +397,9 @@ def _read_section(path: Path, section: _Section, run: Run) -> tuple[list[LogRow]
 
 
 def _osu_run(path: Path, lines: Sequence[LogLine], sections: Sequence[_Section], sizes: Mapping[str, int]) -> Run:
-    ranks = sizes.get("ranks") or _ranks_of_command(lines)
+    commands = (line.text for line in lines if re.search(r"\b(mpirun|mpiexec|srun|mpirun_rsh)\b", line.text))
+    stated_ranks = (re.search(r"(?:-np|-n|--ntasks|--n)[ =](\d+)\b", command) for command in commands)
+    ranks = sizes.get("ranks") or next((int(found[1]) for found in stated_ranks if found), None)
     pairs = all(TESTS.get(section.title.lower(), Test(SEND)).collective in (SEND, STREAM) for section in sections)
     if ranks is None and not pairs:
         raise FomkitError(

@@ -151,15 +151,6 @@ def recognise_timings_table(path: Path) -> bool:
     return "kind" in header and any(name.lower().partition("_")[0] == "time" for name in header)
 
 
-def _with_source(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Name this file and line as the source of rows without a source."""
-    name = table.get("source_file", pd.Series("", table.index)).fillna("")
-    row = table.get("source_row", pd.Series(float("nan"), table.index))
-    here = name == ""
-    lines = pd.Series(table.index, table.index, dtype="float64")
-    return table.assign(source_file=name.mask(here, path.name), source_row=row.mask(here, lines))
-
-
 def counts_of(table: pd.DataFrame, section: str = "table") -> tuple[SectionCount, ...]:
     """Count the timings of each kind and pass."""
     passes = table["pass_name"] if "pass_name" in table.columns else [""] * len(table)
@@ -188,5 +179,10 @@ def timings_of_table(
         table, messages = fill_dimensions(table)
     check_table(table, "TIMINGS", str(path))
     check_quartiles(table, str(path))
-    table = _with_source(table, path).reset_index(drop=True)
+    # Rows without a source are of this file and line.
+    name = table.get("source_file", pd.Series("", table.index)).fillna("")
+    row = table.get("source_row", pd.Series(float("nan"), table.index))
+    here, lines = name == "", pd.Series(table.index, table.index, dtype="float64")
+    table = table.assign(source_file=name.mask(here, path.name), source_row=row.mask(here, lines))
+    table = table.reset_index(drop=True)
     return ImportedTimings(table, device=device, counts=counts_of(table), notes=(*notes, *messages))

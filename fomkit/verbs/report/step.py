@@ -386,15 +386,6 @@ def _reference_of(points: pd.DataFrame) -> str:
     return "one device" if devices == 1 else f"{devices:,} devices"
 
 
-def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
-    last, over = points[points["devices"] == points["devices"].max()], _reference_of(points)
-    return tuple(
-        f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as {over} "
-        f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
-        for row in last.to_dict("records")
-    )
-
-
 def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
     """Make the section about more devices; where links or nodes are unknown, it says so.
 
@@ -416,7 +407,13 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     if points["ideal"].max() == 1:
         lone = f"{machine.name} has {_reference_of(points)}, and no link to more. {hint}"
         return Section(f"{key}-scaling", SCALING_TITLE, absent=lone)
-    says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
+    last, over = points[points["devices"] == points["devices"].max()], _reference_of(points)
+    says = tuple(
+        f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as {over} "
+        f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
+        for row in last.to_dict("records")
+    )
+    table = frame_table("Speed-up by devices", points, COLUMNS)
     caption = ("Strong scaling divides one batch among replicas, weak scaling gives each its own. The dashed line "
                "is ideal scaling.",)  # fmt: skip
     shown = figure(
