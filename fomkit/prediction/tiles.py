@@ -414,8 +414,8 @@ def attention_terms(rows: Table) -> Matrix:
     return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * share, numbers(rows, "byte"), keys])
 
 
-FULL = 0.9
-"""Share of its peak that a part of an engine reaches in attention and experts; in products it is up to 0.96."""
+OF_PART, FULL = ("attention", "full", "experts"), 0.9
+"""Work that `of_part` predicts, and the share of its peak that a part of an engine reaches there; products 0.96."""
 
 
 def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_per_s: float) -> Matrix:

@@ -374,7 +374,7 @@ def _of_group(
     work = kind_of_work(name)
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
-    spare = spare_of(machine, dtype, engine) if work in ("attention", "full", "experts") else 1.0
+    spare = spare_of(machine, dtype, engine) if work in tiles.OF_PART else 1.0
     peak = np.full(len(rows), spare * value_of(known.flop_per_s))
     like = "" if work == MOVING else machine.device.architecture  # all machines count alike for data movement
     balance = balance_of(machine, work, dtype, engine)
