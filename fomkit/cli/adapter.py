@@ -75,11 +75,8 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
     """Make the option, or the positional argument, of a parameter."""
-    written, metavar, completed = (
-        docs.parameters.get(name, ""),
-        command.metavar.get(name),
-        choices.COMPLETED.get(name),
-    )
+    written, metavar = docs.parameters.get(name, ""), command.metavar.get(name)
+    completed = choices.COMPLETED.get(name)
     own = "" if written.startswith("As of ") else written.replace("`", "")  # else the text of another verb
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
@@ -106,15 +103,6 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     takes_many = any(get_origin(one) is list for one in _union_types(option))
     is_plain = isinstance(parameter.default, bool | int | float | str) and not takes_many
     return parameter.default if is_plain and parameter.default != "" else None
-
-
-def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
-    fits = "Exit code 1 where a step does not fit the device's memory, unless --allow-oversize is given."
-    description = docs.about.replace("`", "")
-    about = (
-        f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
-    )
-    return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"\b\n  {one}" for one in examples)])
 
 
 def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
@@ -355,7 +343,12 @@ def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str
         with _reads_noted(adds="add" in parameters):
             verb_call.answer(given)
 
-    run.__doc__ = _help_text(command, docs, examples)
+    fits = "Exit code 1 where a step does not fit the device's memory, unless --allow-oversize is given."
+    description = docs.about.replace("`", "")
+    about = (
+        f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
+    )
+    run.__doc__ = "\n\n".join([about, *(["Examples:"] if examples else []), *(f"\b\n  {one}" for one in examples)])
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb

@@ -189,14 +189,9 @@ _PLACES = ("id", "row", "freed_by")
 
 
 def order_line(
-    number: int,
-    role: str,
-    byte: int,
-    row: int | None = None,
-    freed_by: int | None = None,
-    pass_name: str = "",
+    number: int, role: str, byte: int, row: int | None = None, freed_by: int | None = None, pass_name: str = "",
     module: str = "",
-) -> TracedOp:
+) -> TracedOp:  # fmt: skip
     """Make a line of the order as a row that is named like an op; None for no ``row`` or ``freed_by``."""
     known = {"id": number, "row": row, "role": role, "output_byte": byte, "freed_by": freed_by}
     sizes: Dimensions = {name: value for name, value in known.items() if value is not None}

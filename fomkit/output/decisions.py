@@ -164,12 +164,6 @@ def _factor_text(value: float) -> str:
     return f"{value:.3f} ×" if abs(value - 1) >= 0.001 else f"{value:.6g} ×"
 
 
-def _goal_text(content: SolveContent) -> str:
-    goal, name = content["goal"], content["figure"]
-    bound = "at most" if goal["at_most"] else "at least"
-    return f"{title_of(name)} {bound} {format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
-
-
 def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
     """Format a figure after a change, its interval and the probability of the target."""
     interval = format_interval(then, DIMENSIONS.get(name))
@@ -223,13 +217,16 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/solve/1`` as text."""
     page = Page(screen)
     page.line(title_line(content), "bold")
-    now = f"now {chance_text(content['probability'], 1)}"
+    goal, name = content["goal"], content["figure"]
+    target = f"target: {title_of(name)} {'at most' if goal['at_most'] else 'at least'} "
+    target += f"{format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
+    target += f"; now {chance_text(content['probability'], 1)}"
     if content["already_reached"]:
-        page.line(f"target: {_goal_text(content)}; {now}: already reached without a change")
+        page.line(f"{target}: already reached without a change")
         page.line(bound_line(content))
     else:
         verdict = "" if content["reached"] else "; no change that was tried reaches it"
-        page.line(f"target: {_goal_text(content)}; {now}{verdict}")
+        page.line(f"{target}{verdict}")
         if content["changes"]:
             _changes(content, page)
         page.lines(f"not tried: {names}: {why}" for why, names in _by_why(content["refused"]))

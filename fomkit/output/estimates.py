@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Rest
     from fomkit.plan.op_tables import Totals
     from fomkit.verbs.compare import Study
-    from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row, Way
+    from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row
 
 WAYS: Mapping[Literal["predicted", "measured_times_ratio"], str] = {
     "predicted": "predicted", "measured_times_ratio": "measured × ratio"
@@ -31,15 +31,6 @@ def with_ways(content: Study) -> list[Entry]:
         for model in content["models"]
     )
     return [one if way is None else {**one, "from_measurements": way} for one, way in found]
-
-
-def _way_cells(way: Way) -> list[str]:
-    step, run, rate = way["step_s"], way["run_s"], way["unit_per_day"]
-    return [
-        seconds(step["value"]), format_interval(step, "time_s"),
-        seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
-        format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
-    ]  # fmt: skip
 
 
 def _measured_row(row: Row) -> str:
@@ -88,11 +79,18 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
     """Format both predictions as a table, whether they agree, and every row of measurements of the baseline."""
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
+    rows = []
+    for model in content["models"]:
+        for key, name in WAYS.items():
+            step, run, rate = model[key]["step_s"], model[key]["run_s"], model[key]["unit_per_day"]
+            rows.append([
+                model["model"], model["target"], name, seconds(step["value"]), format_interval(step, "time_s"),
+                seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
+                format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
+            ])  # fmt: skip
     page.rows(
         ["model", "machine", "way", figure("step_s"), "interval", figure("run_s"), "interval",
-         figure("unit_per_day"), "interval"],
-        ((model["model"], model["target"], name, *_way_cells(model[key]))
-         for model in content["models"] for key, name in WAYS.items()),
+         figure("unit_per_day"), "interval"], rows,
     )  # fmt: skip
     for model in content["models"]:
         for text, style in _way_lines(model):

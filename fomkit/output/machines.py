@@ -306,16 +306,13 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         module_text = f" of {peak['module']}" if peak["module"] else ""
         at = f"{peak['op'] or 'an op without a row'}{module_text} in {peak['pass_name']}"
         page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
-        rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
-        mostly = [max(row["roles"], key=row["roles"].__getitem__) for row in rows]
-        cells = [
-            (row["module"] or "(the model itself)", _mebibyte_cell(row["byte"]), ROLE_WORDS.get(role, role))
-            for row, role in zip(rows, mostly, strict=True)
-        ]
-        if rest:
-            cells.append(
-                (f"{count_text(len(rest), 'other')}", _mebibyte_cell(sum(row["byte"] for row in rest)), "")
-            )
+        cells = []
+        for row in content["modules"][:MODULES]:
+            role = max(row["roles"], key=row["roles"].__getitem__)
+            name, mostly = row["module"] or "(the model itself)", ROLE_WORDS.get(role, role)
+            cells.append((name, _mebibyte_cell(row["byte"]), mostly))
+        if rest := content["modules"][MODULES:]:
+            cells.append((count_text(len(rest), "other"), _mebibyte_cell(sum(row["byte"] for row in rest)), ""))
         page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
     if content["layers"] is not None:
         layers = content["layers"]

@@ -129,13 +129,8 @@ def _group_columns(content: Entry, other_times: str) -> list[Column]:
     if other_times:
         columns += [Column(other_times, "right", _traced), Column("share", "right", share("traced_share"), 3)]
     if "time_s" in content["total"]:
-        columns.append(
-            Column(
-                "predicted" if other_times else figure("time_s")[0],
-                "right",
-                _amount_of("time_s", "time", lambda span: seconds(span["value"])),
-            )
-        )
+        time = _amount_of("time_s", "time", lambda span: seconds(span["value"]))
+        columns.append(Column("predicted" if other_times else figure("time_s")[0], "right", time))
         columns += [Column("interval", "", _interval, 4 if other_times else 0)] if predicted else []
         columns.append(Column(*figure("time_share"), share("time_share")))
     if predicted:
@@ -302,15 +297,12 @@ def _flop_ratio(layer: Entry) -> str:
 
 
 def _method_columns(with_time: bool) -> list[Column]:
+    direct_flop = _by("direct", "flop", partial(format_quantity, dimension="flop"))
     columns = [
         Column("pass", "", lambda layer: layer["pass_name"]),
         Column(*figure("count"), lambda layer: f"{layer['count']:,.0f}", 1),
         Column("layer", "", lambda layer: _first_place(layer["modules"]), 9),
-        Column(
-            *figure("flop", "direct flop"),
-            _by("direct", "flop", partial(format_quantity, dimension="flop")),
-            8 if with_time else 2,
-        ),
+        Column(*figure("flop", "direct flop"), direct_flop, 8 if with_time else 2),
     ]
     if with_time:
         columns.append(Column(*figure("direct_s"), _by("direct", "floor_s", seconds), 4))
@@ -321,12 +313,13 @@ def _method_columns(with_time: bool) -> list[Column]:
         Column(*figure("workspace_byte"), _by("", "workspace_byte", format_mebibyte), 2 if with_time else 0),
     ]
     if with_time:
+
+        def time(layer: Entry) -> str:
+            return "missing" if layer["time_s"] is None else seconds(layer["time_s"]["value"])
+
         columns += [
             Column(*figure("best_s"), _by("", "floor_s", seconds)),
-            Column(
-                *figure("time_s", "predicted"),
-                lambda layer: "missing" if layer["time_s"] is None else seconds(layer["time_s"]["value"]),
-            ),
+            Column(*figure("time_s", "predicted"), time),
             Column("interval", "", lambda layer: format_interval(layer["time_s"], "time_s"), 6),
             Column("time from", "", lambda layer: layer["time_source"] or "", 5),
         ]

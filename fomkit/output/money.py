@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text
@@ -270,7 +269,7 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     currency = content["money"]["currency"] if content["money"] else ""
     if (goal := content["to_target"]) is not None:
         cost = "" if goal["money"] is None else f", {format_money(goal['money'], currency)}"
-        epochs = between(goal["epochs"], partial(format_number, digits=3), "epochs")
+        epochs = between(goal["epochs"], lambda value: format_number(value, 3), "epochs")
         what = f"to {goal['metric']} {goal['target']:g} at batch {content['batch']:,}"
         page.line(f"{what}: {epochs}, {format_time(goal['to_target_s'])}{cost} ({goal['source']})")
         page.lines(f"  {note}" for note in goal["notes"])
@@ -281,10 +280,8 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     if carbon is not None:
         _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
     if (gain := content["speedup"]) is not None:
-        modelled, alone = (
-            between(gain["modelled"], partial(format_number, digits=3)),
-            alone_text(gain["excludes_alone"]),
-        )
+        modelled = between(gain["modelled"], lambda value: format_number(value, 3))
+        alone = alone_text(gain["excludes_alone"])
         also = f"; {alone}" if alone else ""
         page.line(f"modelled speed-up over {gain['baseline']}, {gain['of']}: {modelled}{also}")
         if gain["naive_product"] is not None:

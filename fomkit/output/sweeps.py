@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import starmap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
@@ -14,9 +13,8 @@ from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
-    from fomkit.plan.job import System
     from fomkit.plan.scaling import Needed
-    from fomkit.verbs.scaling import PointContent, Reference, ScalingContent
+    from fomkit.verbs.scaling import Reference, ScalingContent
     from fomkit.whatif.sweep_result import AxisContent, SweepContent
 
 
@@ -37,14 +35,6 @@ def _in_percent(span: Ends) -> str:
     return f"{span['value']:.1%}{ends}"
 
 
-def _curve_cells(point: PointContent) -> Iterator[str]:
-    yield from (f"{point[name]:,}" for name in ("nodes", "devices", "batch"))
-    yield from (_seconds_of(point["step_s"]), _between(point["step_s"]))
-    yield from (_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
-    yield from (format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]))
-    yield LIMITS.get(point["limit"], point["limit"]) + mark_of(point)
-
-
 def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     mode = reference["mode"]
     points = [point for point in content["points"] if point["mode"] == mode]
@@ -58,7 +48,11 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
          "limit"],
-        map(_curve_cells, points),
+        ([*(f"{point[name]:,}" for name in ("nodes", "devices", "batch")),
+          _seconds_of(point["step_s"]), _between(point["step_s"]),
+          *(_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s")),
+          format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]),
+          LIMITS.get(point["limit"], point["limit"]) + mark_of(point)] for point in points),
         first_out=[*map(title_of, ("bubble_s", "busy_s", "exposed_s", "devices", "batch", "interval")), "limit"],
     )  # fmt: skip
 
@@ -78,10 +72,9 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     if found is None:
         return
     page.heading("bandwidth per device that a speed-up needs, without overlap, each replica with its own batch")
+    rates = ((one, _needed(one["needed_byte_per_s"])) for one in found["whole"])
     parts = [
-        f"{count_text(one['replicas'], 'replica')}: {_needed(one['needed_byte_per_s'])} on links of tier "
-        f"{one['tier']}"
-        for one in found["whole"]
+        f"{count_text(one['replicas'], 'replica')}: {rate} on links of tier {one['tier']}" for one, rate in rates
     ]
     way = {"auto": "the fastest way of those priced", "parameter_server": "a parameter server"}
     by = way.get(found["algorithm"], f"a {found['algorithm']}")
@@ -116,14 +109,6 @@ def _add_goal(page: Page, content: ScalingContent) -> None:
             page.line(f"{point['mode']}, {count_text(point['nodes'], 'node')}: {found['why']}")
 
 
-def _system_cells(row: PointContent, system: System) -> Iterator[str]:
-    rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
-    yield from (row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}")
-    yield from (f"{system['useful_share']:.1%}", "" if every is None else seconds(every))
-    yield "" if rate is None else format_number(rate["value"]) + mark_of(row)
-    yield "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}"
-
-
 def _system(page: Page, content: ScalingContent) -> None:
     rows = [(point, point["system"]) for point in content["points"] if point["system"] is not None]
     if not rows:
@@ -131,10 +116,19 @@ def _system(page: Page, content: ScalingContent) -> None:
         page.line(f"no {content['unit']}s a day: {why}")
         return
     page.heading(f"{content['unit']}s of the whole system a day")
+    cells = []
+    for row, system in rows:
+        rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
+        cells.append([
+            row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}",
+            f"{system['useful_share']:.1%}", "" if every is None else seconds(every),
+            "" if rate is None else format_number(rate["value"]) + mark_of(row),
+            "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
+        ])  # fmt: skip
     page.rows(
         ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
          figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")],
-        starmap(_system_cells, rows),
+        cells,
         first_out=[*map(title_of, ("checkpoint_interval_s", "useful_share", "runs_at_once"))],
     )  # fmt: skip
     if message := upper_bounds(rows[0][1]["excludes"]):

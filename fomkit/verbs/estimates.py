@@ -207,10 +207,8 @@ def _compare_all(
     if not machines:
         raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
-        raise FomkitError(
-            f"measurements {measurements}",
-            "needs the machine that was measured. Add, for example, '--baseline p100'.",
-        )
+        what = "needs the machine that was measured. Add, for example, '--baseline p100'."
+        raise FomkitError(f"measurements {measurements}", what)
     rows: tuple[Measurement, ...] = ()
     known = None
     if baseline is not None:

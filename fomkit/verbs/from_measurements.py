@@ -190,13 +190,10 @@ def from_measurements(
         way = TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
         by_target.setdefault(target.machine.name, []).append(way)
     whole = all(baseline.measured and baseline.predicted.unit_per_day for baseline in baselines)
-    return FromMeasurements(
-        tuple(baselines),
-        tuple(way for ways in by_target.values() for way in ways),
-        tuple(_merit_of_ways(ways, last_batch) for ways in by_target.values()) if whole else (),
-        len(rows) - sum(len(baseline.readings) for baseline in baselines),
-        result.explained,
-    )
+    merits = tuple(_merit_of_ways(ways, last_batch) for ways in by_target.values()) if whole else ()
+    others = len(rows) - sum(len(baseline.readings) for baseline in baselines)
+    ways = tuple(way for ways in by_target.values() for way in ways)
+    return FromMeasurements(tuple(baselines), ways, merits, others, result.explained)
 
 
 RULE = "measured step of the baseline × predicted step of the target / predicted step of the baseline"

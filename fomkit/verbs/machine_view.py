@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -133,17 +133,14 @@ def _tables(timings: pd.DataFrame) -> Tables:
     }  # fmt: skip
 
 
-def _reference_ops(models: Iterable[ModelProfile]) -> pd.DataFrame:
-    tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in models]
-    return pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
-
-
 def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | None:
     if not len(machine.timings):
         return None
     machine = with_fits(machine)
     machine = replace(machine, timings=row_major(machine.timings))
-    found = list(shape_coverage.coverage_by_family(machine, add_costs(machine.timings), _reference_ops(reference)))
+    tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in reference]
+    ops = pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
+    found = list(shape_coverage.coverage_by_family(machine, add_costs(machine.timings), ops))
     kinds = list[OfKind]()
     for kind in dict.fromkeys(family["kind"] for family in found):
         names = [FamilyName(kind, one["dtype"], one["engine"], one["pass_name"], one["part"]) for one in found

@@ -108,11 +108,6 @@ class _Step:
     uses: Uses | None
     """What an op's use inside a step adds to its interval; None where times are not predicted."""
 
-    @property
-    def beside(self) -> bool:
-        """Whether there are both traced and predicted times."""
-        return self.uses is not None and not isnan(self.total.traced_s)
-
 
 class ShownOps(NamedTuple):
     """The ops of a step with their costs and, on a machine, their times.
@@ -219,7 +214,7 @@ def _time_entry(step: _Step, ops: pd.DataFrame, sums: Sums) -> Mapping[str, obje
 def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     """Convert the sums of some ops to an entry of ``rows``."""
     sums, timed = add_up(ops, step.distinct), "time_s" in ops.columns
-    traced = timed and step.beside
+    traced = timed and step.uses is not None and not isnan(step.total.traced_s)  # traced and predicted times
     missing = as_content(
         Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if traced else None,
         time=sums.time_missing if timed else None,
@@ -384,10 +379,8 @@ def formulas_content(model: ModelProfile, options: Options) -> Formulas:
     check_table(numeric, "OPS", model.name)
     costed = add_costs(numeric, checked=True)
     work = costed[list(QUANTITIES)].mul(costed["count"], axis=0)
-    groups = {
-        **{str(name): rows for name, rows in work.groupby(costed["pass_name"].map(_word_of_pass))},
-        STEP: work,
-    }
+    by_pass = work.groupby(costed["pass_name"].map(_word_of_pass))
+    groups = {**{str(name): rows for name, rows in by_pass}, STEP: work}
     values = {name: {key: float(rows[key].sum()) for key in QUANTITIES} for name, rows in groups.items()}
     free: set[Any] = set()
     rows = list[FormulaRow]()

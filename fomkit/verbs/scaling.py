@@ -132,16 +132,13 @@ def _link_content(link: Link) -> LinkContent:
 
 def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
     """List the choices and deviations from the default, each once."""
-    found = [
-        *link_notes(scaling.machine, scaling.spec.layout.channel),
-        *(one for step in steps for one in step.notes),
-    ]
+    found = list(link_notes(scaling.machine, scaling.spec.layout.channel))
+    found += [one for step in steps for one in step.notes]
     runs = (run_of_step(scaling.model, scaling.machine, step) for step in steps)
     found += [one for run in runs if run for one in run_notes(scaling.model, run, scaling.spec.options.sizes)]
     there, most = scaling.machine.system_nodes, max(one.nodes for curve in scaling.curves for one in curve.points)
-    found += (
-        [f"{scaling.machine.name} has {there:,} nodes: more have no units/day"] if (there or most) < most else []
-    )
+    if (there or most) < most:
+        found.append(f"{scaling.machine.name} has {there:,} nodes: more have no units/day")
     found += _tight(scaling)
     found += [ABOVE_ALL] * any(one.efficiency.value > 1 for curve in scaling.curves for one in curve.points)
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]

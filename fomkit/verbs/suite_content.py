@@ -71,20 +71,19 @@ SuiteContent = TypedDict("SuiteContent", {
 })  # fmt: skip
 
 
-def _rated_content(line: RatedLine) -> Rated:
-    behind = line.estimate or line.job
-    return as_content(
-        Rated, line, **{"class": line.category, "from": line.source}, fits=line.fit.fits,
-        conditions=conditions_content(behind) if behind else None, job=job_content(line.job) if line.job else None,
-    )  # fmt: skip
-
-
 def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineContent:
     line, merit = old.line, result.merit
     names = [machine.name for machine in result.machines]
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
     explained = next((one for one in result.explained if one.line == line.name), None)
+    machines: dict[str, Rated] = {}
+    for name, one in zip(names, (old, new), strict=True):
+        behind = one.estimate or one.job
+        machines[name] = as_content(
+            Rated, one, **{"class": one.category, "from": one.source}, fits=one.fit.fits,
+            conditions=conditions_content(behind) if behind else None, job=one.job and job_content(one.job),
+        )  # fmt: skip
     return as_content(
         LineContent, line, runs_per_unit=line.runs, **{"class": new.category}, party=new.party,
         basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index), relative=line.is_relative,
@@ -96,7 +95,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
         excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
         explained=explained and explained.share, measured_run=explained and explained.message,
-        machines={name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
+        machines=machines,
     )  # fmt: skip
 
 
@@ -152,11 +151,8 @@ def suite_content(result: SuiteResult) -> SuiteContent:
             probability=probability if result.has_interval and not result.withheld else None,
             verdict=NOT_GIVEN if result.withheld else verdict(probability, PROPOSAL), why=result.withheld or None,
         )  # fmt: skip
-    messages = (
-        text
-        for estimate in result.estimates
-        for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
-    )
+    machines = [estimate.machine for estimate in result.estimates]
+    messages = (text for machine in machines for text in (*machine.caveats, *verdict_on(machine)))
     return as_content(
         SuiteContent, suite, result, schema="fomkit/fom/1", fomkit=__version__, suite=suite.name,
         baseline=result.machines[0].name, target=result.machines[1].name,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fomkit.core.interval import DEFAULT_LEVEL, SAME_CHIP
+from fomkit.core.interval import DEFAULT_LEVEL, SAME_CHIP, half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS, in_si
 from fomkit.plan.coverage import GROUPS
@@ -128,10 +128,33 @@ def from_unit(name: str, value: float) -> float:
 
 def _si_formula(name: str, cell: str, value: float | None) -> Formula:
     """Return the formula of `from_unit` for a cell that may hold a word."""
-    scale = scale_of(name)
-    factor = "" if scale == 1 else f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
     found = known(None if value is None else from_unit(name, value))
-    return Formula(f'IF(ISNUMBER({cell}),{cell}{factor},"unknown")', found)
+    return Formula(f'IF(ISNUMBER({cell}),{cell}{_factor(name)},"unknown")', found)
+
+
+def _si_bound(
+    name: str, cells: tuple[str, str], shown: tuple[float | None, float | None], level: float
+) -> Formula:
+    """Return the formula of a bound at a level: stated bounds are those of 80 %, converted as by `Fact.span`.
+
+    `cells`, `shown`: of the value and of the bound, in the fact's unit.
+    """
+    (at, bound), (value, end) = cells, shown
+    if level == DEFAULT_LEVEL:
+        return _si_formula(name, bound, end)
+    times = half_width(level) / half_width(DEFAULT_LEVEL)
+    converted = f"IF({at}>0,{at}*({bound}/{at})^{times!r},{bound})"
+    found = value * (end / value) ** times if value and end is not None else end
+    return Formula(
+        f'IF(AND(ISNUMBER({at}),ISNUMBER({bound})),{converted}{_factor(name)},"unknown")',
+        known(None if found is None else from_unit(name, found)),
+    )
+
+
+def _factor(name: str) -> str:
+    """Return what a formula multiplies a value in the fact's unit with."""
+    scale = scale_of(name)
+    return "" if scale == 1 else f"*{scale:.0f}" if scale >= 1 else f"/{round(1 / scale)}"
 
 
 def _count_fact(name: str, value: float | None, machine: Machine) -> FactRow:
@@ -192,7 +215,7 @@ def state_of_value(now: str, was: str) -> str:
     return f'IF(ABS({now}-{was})<=0.000000001*ABS({was}),"{AS_ISSUED}","error")'
 
 
-def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
+def _fact_row(number: int, row: FactRow, party: str, level: float) -> Iterator[Value]:
     fact, cell, scale = row.fact, FACTS.row(number), scale_of(row.name)
     ends = () if fact is None else (fact.value, fact.low, fact.high)
     in_unit = (end / scale if scale >= 1 else end * round(1 / scale) for end in ends)
@@ -203,7 +226,9 @@ def _fact_row(number: int, row: FactRow, party: str) -> Iterator[Value]:
     for written in (low, high):
         yield Formula(cell["value"], value, is_input=True) if fact is not None and written == value else written
     yield from ("", party, "not stated") if fact is None else (fact.basis, party, fact.source)
-    yield from (_si_formula(row.name, cell[key], end) for key, end in zip(MACHINE_ENDS, shown, strict=True))
+    yield _si_formula(row.name, cell["value"], shown[0])
+    for key, end in zip(MACHINE_ENDS[1:], shown[1:], strict=True):
+        yield _si_bound(row.name, (cell["value"], cell[key]), (shown[0], end), level)
     yield from (value, low, high)
     pairs = zip(MACHINE_ENDS, ("was", "was_low", "was_high"), strict=True)
     yield Formula(state_of_inputs((cell[key], cell[was]) for key, was in pairs), AS_ISSUED)
@@ -248,11 +273,15 @@ def write_machines(page: Page, sheet_model: SheetModel) -> MachineCells:
         "Facts of the machines: change the yellow cells, in the unit beside them. "
         "Rows of the machine to compare with are grey. "
         "Cells in grey on white have no effect here; a note in the cell says why."
+        + ("" if sheet_model.level == DEFAULT_LEVEL else " The low and high of a fact are the bounds of 80%.")
     )
     rows = tuple(row for machine in sheet_model.machines for row in fact_rows(machine))
     parties = {machine.name: machine.party for machine in sheet_model.machines}
     first = page.first_row()
-    cells = [list(_fact_row(first + index, row, parties[row.machine])) for index, row in enumerate(rows)]
+    cells = [
+        list(_fact_row(first + index, row, parties[row.machine], sheet_model.level))
+        for index, row in enumerate(rows)
+    ]
     own = {index for index, row in enumerate(rows) if row.machine not in sheet_model.targets}
     placed = page.table(FACTS, cells, conditions=own, about=[row.key for row in rows])
     for number, row in enumerate(rows, start=first):

@@ -391,17 +391,12 @@ def _target_merit(
     """Return the figure of merit of lines rated on both machines; None without any, or without a required one."""
     if sheet_model.baseline is None:
         return None
-    both = [
-        workload
-        for workload in sheet_model.workloads
-        if {(workload.name, target), (workload.name, sheet_model.baseline)} <= units.keys()
-    ]
-    if not both or any(workload.required and workload not in both for workload in sheet_model.workloads):
+    sides, lines = (sheet_model.baseline, target), sheet_model.workloads
+    both = [one for one in lines if all((one.name, machine) in units for machine in sides)]
+    if not both or any(one.required and one not in both for one in lines):
         return None
-    old, new = (
-        Rates(machine, sheet_model.scope, {one.name: units[one.name, machine] for one in both})
-        for machine in (sheet_model.baseline, target)
-    )
+    rates = ({one.name: units[one.name, machine] for one in both} for machine in sides)
+    old, new = (Rates(machine, sheet_model.scope, of) for machine, of in zip(sides, rates, strict=True))
     return figure_of_merit(old, new, sheet_model.mean, {one.name: one.weight for one in both})
 
 

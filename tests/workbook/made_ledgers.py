@@ -88,10 +88,12 @@ def workload(name: str, **changes: object) -> WorkloadFacts:
 LAUNCH = fact(5e-6, 3e-6, 1e-5)
 
 
-def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means", chip: str = "") -> SheetModel:
+def sheet_model(
+    scope: str = "system", mean: str = "ratio_of_harmonic_means", chip: str = "", level: float = 0.8
+) -> SheetModel:
     """Make a sheet model of two estimated workloads and a given one, two targets and a baseline.
 
-    `chip`: of the first target and the baseline.
+    `chip`: of the first target and the baseline; `level`: of the intervals.
     """
     machines = (
         machine("acme-1", 2.0, LAUNCH, chip),
@@ -100,7 +102,7 @@ def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means", ch
     )
     hours = {"acme-1": 4.0, "rival-9": 3.0, "oldlab-3": 60.0}
     given = {
-        name: Given(Span(hour * 3600, hour * 3000, hour * 4000), "estimated", "lab")
+        name: Given(Span(hour * 3600, hour * 3000, hour * 4000, level), "estimated", "lab")
         for name, hour in hours.items()
     }
     speeds = {"acme-1": 2.0, "rival-9": 3.0, "oldlab-3": 1.0}
@@ -111,6 +113,7 @@ def sheet_model(scope: str = "system", mean: str = "ratio_of_harmonic_means", ch
     return SheetModel(
         title="made for a test",
         scope=scope,  # type: ignore[arg-type]
+        level=level,
         machines=machines,
         workloads=(
             workload("net-a"),

@@ -95,8 +95,9 @@ def states(path: Path) -> set[str]:
 
 
 KINDS = [
-    ("node", "weighted_harmonic", False, "A B C"), ("system", "ratio_of_harmonic_means", False, ""),
-    ("node", "geometric", True, ""),
+    ("node", "weighted_harmonic", False, "A B C", 0.8), ("system", "ratio_of_harmonic_means", False, "", 0.8),
+    ("node", "geometric", True, "", 0.8),
+    ("device", "geometric", False, "", 0.95),  # stated bounds of launch costs and overheads are those of 80 %
 ]  # fmt: skip
 
 
@@ -108,8 +109,8 @@ def workbooks(issued: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tu
     """Write a workbook of each of `KINDS`, `PERTURBED` and `ONE`, and compute all anew in one go."""
     folder = tmp_path_factory.mktemp("anew")
     paths = [folder / f"{number}.xlsx" for number in range(len(KINDS) + 2)]
-    for (scope, mean, for_vendor, chip), path in zip(KINDS, paths, strict=False):
-        model = sheet_model(scope, mean, chip)
+    for (scope, mean, for_vendor, chip, level), path in zip(KINDS, paths, strict=False):
+        model = sheet_model(scope, mean, chip, level)
         # In a vendor's copy the baseline's predicted rates are given, and what their errors share goes along.
         write_workbook(for_target(model, "acme-1") if for_vendor else model, path)
     for cells, path in zip((PERTURBED, ONE), paths[len(KINDS) :], strict=True):
@@ -124,8 +125,8 @@ def workbooks(issued: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tu
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_every_formula_gives_pythons_value(workbooks: list[tuple[Path, Path]], number: int) -> None:
-    (scope, mean, for_vendor, chip), (path, anew) = KINDS[number], workbooks[number]
-    model = sheet_model(scope, mean, chip)
+    (scope, mean, for_vendor, chip, level), (path, anew) = KINDS[number], workbooks[number]
+    model = sheet_model(scope, mean, chip, level)
     cancels = [share_that_cancels(span, span) for span in evaluate(model).unit_per_day.values()]
     assert any(cancels) == bool(chip)
     fom, again = (evaluate(one).merits["acme-1"].value for one in (model, sheet_model_from(read_book(path))))

@@ -69,7 +69,7 @@ class Executed:
     """One op that runs in the forward pass.
 
     `inputs`: by position; ``None`` where an input is left out or is a number known to the op.
-    `names`, `results`: names of its inputs and of its outputs in the file; "" where one is left out.
+    `result`: name of its first output in the file.
     `call`: the same for the rules: arguments by the names of the op's definition, with its attributes.
     `saved_for_backward`: further arrays kept for its backward pass; added once the rule is known to apply.
     """
@@ -77,9 +77,8 @@ class Executed:
     op: str
     module: str
     inputs: tuple[Array | None, ...]
-    names: tuple[str, ...]
     outputs: tuple[Array | None, ...]
-    results: tuple[str, ...]
+    result: str
     call: Call
     saved_for_backward: list[Array] = field(default_factory=list)
 

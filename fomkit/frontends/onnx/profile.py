@@ -221,7 +221,7 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
             states["unsupported"] += 1
             continue
         except (ValueError, TypeError, KeyError, IndexError, ZeroDivisionError) as error:
-            raise NotAtTheseSizes(f"{one.op} that makes {one.results[0]!r:.80} cannot run: {error}") from error
+            raise NotAtTheseSizes(f"{one.op} that makes {one.result!r:.80} cannot run: {error}") from error
         states["priced" if works else "zero_work"] += 1
         rows = []
         for work in works:

@@ -201,13 +201,11 @@ class FitWatch(Watch[Capture]):
         return iterator
 
     def _make_train_function(self, make: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replace the iterator of the training by its batches, so that their shapes are seen."""
         make(model, *args, **kwargs)
-        if not hasattr(model.train_function, "is_watched"):
-            model.train_function = self._by_batches(model, model.train_function)
-        return model.train_function
-
-    def _by_batches(self, model: Any, run: Any) -> Any:
-        """Replace the iterator by its batches, so that their shapes are seen, and train on them."""
+        run = model.train_function
+        if hasattr(run, "is_watched"):
+            return run
 
         def train(iterator: Any) -> Any:
             if self.is_over:
@@ -224,6 +222,7 @@ class FitWatch(Watch[Capture]):
             return result
 
         train.is_watched = True  # type: ignore[attr-defined]
+        model.train_function = train
         return train
 
     def _apply(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

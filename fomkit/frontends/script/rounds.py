@@ -239,7 +239,15 @@ def _length(node: ast.expr, frame: FrameType) -> int | None:
     if isinstance(node, ast.Call):
         return _yielded_by(evaluated_or_none(node.func, frame))
     found = evaluated_or_none(node, frame)
-    return _length_of_value(getattr(found, INSIDE[0], found))
+    found = getattr(found, INSIDE[0], found)
+    if isinstance(found, GeneratorType):
+        return _yielded(found)
+    # Texts are names, as of phases.
+    parts = found if isinstance(found, list | tuple | dict) else ()
+    if not (isinstance(found, str) or any(isinstance(one, str) for one in parts)) and hasattr(found, "__len__"):
+        with suppress(Exception):  # the user's objects may raise anything
+            return len(found)
+    return _yielded_by(getattr(type(found), "__iter__", None))
 
 
 _PARTS: Mapping[str, Callable[[int, int], int]] = {
@@ -259,19 +267,6 @@ def _length_of_wrapper(name: str, arguments: list[ast.expr], frame: FrameType) -
         most = evaluated_or_none(arguments[1], frame)
         return min(most, lengths[0] or most) if type(most) is int and len(lengths) == 2 else None
     return next((one for one in lengths if one is not None), None)
-
-
-def _length_of_value(found: Any) -> int | None:
-    """Return how many items an object yields that a loop iterates over; texts are names, as of phases."""
-    if isinstance(found, GeneratorType):
-        return _yielded(found)
-    named = isinstance(found, str) or (
-        isinstance(found, list | tuple | dict) and any(isinstance(one, str) for one in found)
-    )
-    if not named and hasattr(found, "__len__"):
-        with suppress(Exception):  # the user's objects may raise anything
-            return len(found)
-    return _yielded_by(getattr(type(found), "__iter__", None))
 
 
 def _yielded_by(function: Any) -> int | None:

@@ -294,15 +294,6 @@ def _batch(capture: Capture) -> tuple[int | None, str]:
     return each * capture.seen.called_with[0][0], f"{times}{origin}"
 
 
-def _axis_note(capture: Capture) -> str:
-    """Return a note if the axis of samples is open: tensors of the batch begin with different lengths."""
-    shapes = capture.seen.called_with
-    if capture.seen.batches:
-        first = capture.seen.batches[0]
-        shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
-    return doubt_of_axis(shapes)
-
-
 def _accumulates(capture: Capture) -> bool:
     # A closure runs all passes of its step, or only the last one, as Lightning's does.
     return len(capture.steps_by) == 1 and capture.seen.backwards > max(capture.seen.closures, 1)
@@ -333,7 +324,10 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
         yield f"the sizes hold for batch {batch} only ({source}){why}"
     else:
         yield f"batch {batch} ({source}); other sizes by the program's own steps at {why}"
-    if batch is not None and (doubt := _axis_note(capture)):
+    shapes, first = capture.seen.called_with, next(iter(capture.seen.batches), None)
+    if first is not None:
+        shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
+    if batch is not None and (doubt := doubt_of_axis(shapes)):
         yield doubt
     yield from parallel_notes(capture.seen.models.values()) or horovod_notes()
     yield from difference_notes(capture.works, capture.place)

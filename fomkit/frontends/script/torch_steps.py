@@ -404,6 +404,9 @@ class StepWatch(Watch[Capture]):
         names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
         beside = self._without - recording.without * self.rounds
+        what = "without gradients between its first steps or before them, to evaluate or to collect samples"
+        note = f"{DOUBTFUL}: the program called its models {beside} times {what}; this is not counted"
+        notes = [*self._large.notes, *[note] * (beside > WANTED_ROUND)]  # a few are usual, such as a check
         loader = recording.batches[0].loader if recording.batches else None
         is_own = [*self._stepped.values()] == [self._program]
         length = self._program.length
@@ -423,15 +426,8 @@ class StepWatch(Watch[Capture]):
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=length,
-            parameters=parameters, remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
+            parameters=parameters, remarks=[*self._remarks, *notes],
         )  # fmt: skip
-
-
-def _beside(calls: int) -> list[str]:
-    """Return a note on calls of models without gradients beside the steps; a few are usual, such as a check."""
-    what = "without gradients between its first steps or before them, to evaluate or to collect samples"
-    note = f"{DOUBTFUL}: the program called its models {calls} times {what}; this is not counted"
-    return [note] * (calls > WANTED_ROUND)
 
 
 def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:

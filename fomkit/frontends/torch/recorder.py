@@ -172,8 +172,7 @@ class LineLog:
         for made in range(self._numbered, number):
             # An op that writes into a view numbers one more node at its end.
             self._of_nodes[made] = line if made == number - 1 else self._last
-        self._numbered = number
-        self._last = line
+        self._numbered, self._last = number, line
         return line
 
 
@@ -188,6 +187,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     `states`: ops seen, by state: priced, zero_work, unsupported.
     `unsupported`, `bounded`: ops without a price, and those whose price is a lower bound, by name.
     `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
+    `as_forward`: ops of the backward pass whose cost is that of the forward pass, which they are listed in.
     `notes`: remarks for the profile, each once.
     `between`: the pass of ops outside calls and outside the backward pass.
     `layers`: log of the ops with work in the model's forward pass.
@@ -210,7 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.states: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
         self.bounded: Counter[str] = Counter()
-        self.recomputed = 0
+        self.recomputed = self.as_forward = 0
         self.notes: list[str] = []
         self.in_backward, self.between = False, FORWARD
         self.order = OrderLog()
@@ -219,7 +219,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._forms = KnownForms()
         self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._lines = LineLog(self._code, self.made)
-        self._line = ""
+        self._now_at: dict[str, int] = {}
         self._node: Node = None
         self._node_ops: list[tuple[TracedOp, set[int]]] = []
         self._gradients: set[int] = set()
@@ -248,7 +248,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.order.hold((args, kwargs), "input")
             node: Node = torch._C._current_autograd_node()
             in_call = self.stack.runs_call(node)
-            self._line = self._lines.find(node, self.stack.top.path, in_call=in_call)
+            line = self._lines.find(node, self.stack.top.path, in_call=in_call)
+            self._now_at = {line: 1} if line else {}
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = self._forms.run(func, args, kwargs, in_place=facts.rule is calls.pointwise)
@@ -277,7 +278,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for work in calls.works_of(call, rule):
             pass_name = work.pass_name or now
             op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
-            op.lines = self._lines_now()
+            op.lines = self._now_at
             by_gradient = op.kind == "gemm"
             if scope.owner is None:
                 self.ops.append(op)
@@ -289,6 +290,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 by_gradient |= row.kind == "rnn"
                 if row.pass_name == FORWARD:
                     op.pass_name = FORWARD
+            self.as_forward += now == BACKWARD and op.pass_name == FORWARD
             if op.pass_name == BACKWARD:
                 self._track_gradients(op if by_gradient else None, call)
         return rows[:1] if scope.owner is not None else rows
@@ -307,12 +309,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             row = owner.row
         if not row.parts:
-            row.lines = self._lines_now()
+            row.lines = self._now_at
             self.ops.append(row)
         return row
-
-    def _lines_now(self) -> dict[str, int]:
-        return {self._line: 1} if self._line else {}
 
     def _place(self) -> tuple[Scope, str]:
         """Return the scope that runs the op, and the pass."""
@@ -361,9 +360,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def checkpoint_notes(self) -> list[str]:
-        """A note on ops that ran again."""
+        """Notes on ops that ran again, and on those among the forward ones that the backward pass runs."""
         again = f"{self.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
-        return [again] * bool(self.recomputed)
+        kept = "forward convolutions, attention and recurrent layers of the backward pass count as forward"
+        return [again] * bool(self.recomputed) + [kept] * bool(self.as_forward)
 
     def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
         """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
