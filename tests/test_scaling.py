@@ -347,7 +347,7 @@ def test_attention_with_a_window_in_half_the_blocks_counts_by_halves(machine):
     assert sorted(block.table.query("kind == 'attention'")["count"]) == [0.5] * 4
     spent = (block.table["time_s"] * block.table["count"]).sum()
     assert sum(block.passes("none", 0.0)) == pytest.approx(spent, rel=1e-12)
-    assert sum(block.by_source(block.runs["none"]).values()) == pytest.approx(spent, rel=1e-12)
+    assert sum(block.by_source(block.runs("none")).values()) == pytest.approx(spent, rel=1e-12)
 
 
 def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
