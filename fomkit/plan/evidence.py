@@ -383,8 +383,9 @@ def ops_to_time(estimate: Estimate, top: int) -> ToTime:
     pass_name = settled["pass_name"].mask(settled["kind"].isin(PASS_FREE_KINDS), "")
     groups = identities(settled.assign(op=name, pass_name=pass_name))
     steps = steps_if_timed(settled, groups, estimate.machine, estimate.step.level, estimate.model)
-    listed = {number: _if_timed(estimate, settled[groups == number], step) for number, step in steps.items()}
-    best = sorted(listed, key=lambda number: (-listed[number]["shrinks"], -listed[number]["share"]))[:top]
+    time_s = (settled["time_s"] * settled["count"]).groupby(groups).sum()
+    best = sorted(steps, key=lambda number: (-shrinks(estimate.step, steps[number]), -time_s[number]))[:top]
     together = groups.isin(best).astype("int64")
     known = steps_if_timed(settled, together, estimate.machine, estimate.step.level, estimate.model).get(1)
-    return as_content(ToTime, measurements=[listed[number] for number in best], all_measured=known)
+    listed = [_if_timed(estimate, settled[groups == number], steps[number]) for number in best]
+    return as_content(ToTime, measurements=listed, all_measured=known)
