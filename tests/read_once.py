@@ -12,10 +12,14 @@ import pytest
 
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.plan import estimate
+from fomkit.prediction import estimates
 from fomkit.profiles import machines, models
 
 ROOT = Path(__file__).resolve().parent.parent
 Profile = TypeVar("Profile", Machine, ModelProfile)
+KEPT = ((estimates, "TABLES", 256), (estimates, "PAIRS", 2048), (estimate, "TIMED", 64))
+"""Larger limits of the caches of results: many tests ask the same of shared profiles, with others in between."""
 
 
 class Readers(NamedTuple):
@@ -78,5 +82,7 @@ def profiles_are_read_once() -> Iterator[Readers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machines, "_load", machine)
         patch.setattr(models, "_load", model)
+        for module, name, most in KEPT:
+            patch.setattr(module, name, most)
         yield before
     assert shared.changed() == []

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import fomkit
 from fomkit.core.machine import Device, Machine
 from fomkit.plan.coverage import SAME_SOFTWARE, STEP, USES, VERSIONS_SPREAD, Spread, Use, uses_of, widen_calls
 from fomkit.plan.evidence import steps_if_timed
@@ -92,6 +93,16 @@ def test_a_step_with_the_tables_software_has_no_error_between_versions():
     for side in ("faster", "slower"):
         same, other = (getattr(uses[STEP].whole, side) for uses in (SAME_SOFTWARE, USES))
         assert other == pytest.approx(math.hypot(same, VERSIONS_SPREAD))
+
+
+def test_a_stated_software_that_not_every_timed_kernel_ran_is_said_in_text() -> None:
+    known = fomkit.machine("v100-pcie-32gb")
+    said = "ran PyTorch 99, which the machine states: intervals of steps include 4% for other versions"
+    for software, is_said in (("PyTorch 99", True), ("PyTorch 2.1", False), ("", False)):
+        stated = replace(known, software=software)
+        for text in (fomkit.estimate("alexnet", stated).summary(), fomkit.show(stated).summary()):
+            assert (f"not every kernel of {known.name}'s table {said}" in text) == is_said
+    assert said in fomkit.explain("alexnet", replace(known, software="PyTorch 99")).summary()
 
 
 def test_a_step_is_widened_and_a_timing_of_the_op_does_not_tell_of_its_use():

@@ -42,12 +42,6 @@ def without_pyarrow() -> Iterator[None]:
         del modules["pyarrow"]
 
 
-def _parameter_text(docs: Help, name: str) -> str:
-    """Return the docstring's own text about a parameter; "" where it refers to another verb."""
-    text = docs.parameters.get(name, "")
-    return "" if text.startswith("As of ") else text.replace("`", "")
-
-
 def _union_types(annotation: Any) -> list[Any]:
     """Return the types of a union without None; for another annotation, that annotation alone."""
     is_union = get_origin(annotation) in (UnionType, Union)
@@ -81,7 +75,9 @@ def _flags(name: str, command: Command) -> tuple[str, ...]:
 
 def _option(name: str, parameter: inspect.Parameter, annotation: Any, command: Command, docs: Help) -> Any:
     """Make the option, or the positional argument, of a parameter."""
-    own, metavar, completed = _parameter_text(docs, name), command.metavar.get(name), choices.COMPLETED.get(name)
+    written, metavar = docs.parameters.get(name, ""), command.metavar.get(name)
+    completed = choices.COMPLETED.get(name)
+    own = "" if written.startswith("As of ") else written.replace("`", "")  # else the text of another verb
     text = own or _TEXTS.get(name, "")
     if name in command.arguments:
         optional = type(None) in get_args(annotation) or parameter.default is not parameter.empty
@@ -107,15 +103,6 @@ def _default(parameter: inspect.Parameter, option: Any, optional: bool) -> Any:
     takes_many = any(get_origin(one) is list for one in _union_types(option))
     is_plain = isinstance(parameter.default, bool | int | float | str) and not takes_many
     return parameter.default if is_plain and parameter.default != "" else None
-
-
-def _help_text(command: Command, docs: Help, examples: Sequence[str]) -> str:
-    fits = "Exit code 1 where a step does not fit the device's memory, unless --allow-oversize is given."
-    description = docs.about.replace("`", "")
-    about = (
-        f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
-    )
-    return "\n\n".join([about, *(["Examples:"] if examples else []), *(f"\b\n  {one}" for one in examples)])
 
 
 def _python_value(value: Any, parameter: inspect.Parameter, annotation: Any) -> Any:
@@ -226,39 +213,30 @@ def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
         raise FomkitError(str(path), "is both input and output. Name another output with -o.")
 
 
-class _Delivery(NamedTuple):
-    """Where and how the result is written: values of options that are not parameters of the verb."""
-
-    output: Path | None
-    as_json: bool
-    quiet: bool
-    only: str | None
-    shows: Mapping[str, Any]
-
-
-def _deliver(result: Any, command: Command, delivery: _Delivery) -> Answer:
+def _deliver(result: Any, command: Command, path: Path | None, given: Mapping[str, Any]) -> Answer:
     """Write the file and print the text of a result; return its answer."""
     from fomkit.files.write import write_whole
     from fomkit.verbs.views import answer_of
 
-    answer, path = answer_of(result), delivery.output
-    content, write = dict(answer.content), partial(answer.write, **delivery.shows)
-    if any(delivery.shows.values()) and not delivery.as_json:
+    answer, as_json = answer_of(result), given.get("as_json", False)
+    shows = {name: given[name] for name in command.shows}
+    content, write = dict(answer.content), partial(answer.write, **shows)
+    if any(shows.values()) and not as_json:
         write(content)  # raises before a file is written where an option of the text cannot be used
     if path is not None and path.suffix not in command.streams:
-        with choices.progress(f"writing {path.name}", quiet=delivery.quiet):
+        with choices.progress(f"writing {path.name}", quiet=given["quiet"]):
             if path.suffix == ".xlsx" and command.workbook:
-                _write_workbook(result, path, delivery.only)
+                _write_workbook(result, path, given.get("only"))
             else:
                 write_whole(path, _file_content(result, answer, command, path.suffix))
-    aside = bool(command.prints) and path is None and not delivery.as_json
+    aside = bool(command.prints) and path is None and not as_json
     if aside:
         print(_file_content(result, answer, command, command.prints), end="")
     for line in () if command.stores else answer.said:
         print(line, file=sys.stderr)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
-        choices.write_answer(content, write, delivery.as_json)
-    if path is not None and command.prints and not delivery.as_json:
+        choices.write_answer(content, write, as_json)
+    if path is not None and command.prints and not as_json:
         print(f"Written: {path}")
     return answer
 
@@ -310,22 +288,20 @@ class _Verb(NamedTuple):
         command, parameters, force = self.command, self.parameters, given.get("force", False)
         arguments = {name: _python_value(given[name], one, self.kinds[name]) for name, one in parameters.items()}
         output = None if "output" in parameters else given["output"]
-        shows = {name: given[name] for name in command.shows}
-        delivery = _Delivery(output, given.get("as_json", False), given["quiet"], given.get("only"), shows)
         inputs = _input_names(arguments, parameters, command)
         profile_path = _profile_path(output, command, arguments, inputs, force)
         if command.stores and profile_path is not None and not arguments.get("name", "none"):
             arguments["name"] = command.stores.called(arguments, profile_path)
         if command.stores is None:
             _check_no_input(output or arguments.get("output"), inputs)
-            _check_file(output, self.name, command, delivery.only)
+            _check_file(output, self.name, command, given.get("only"))
             _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
-        result = self._call(arguments, output, inputs, quiet=delivery.quiet)
-        answer = _deliver(result, command, delivery._replace(output=None) if command.stores else delivery)
+        result = self._call(arguments, output, inputs, quiet=given["quiet"])
+        answer = _deliver(result, command, None if command.stores else output, given)
         if profile_path is not None:
-            _save_profile(result, answer, profile_path, command, force=force, told=not delivery.as_json)
+            _save_profile(result, answer, profile_path, command, force=force, told=not given.get("as_json", False))
         choices.end_if_oversize(answer.unfit, allowed=given.get("allow_oversize", True))
         override = "" if command.override_option is None else command.override_option[0][2:].replace("-", "_")
         if command.is_incomplete(answer.content) and not given.get(override):
@@ -367,7 +343,12 @@ def command_line(verb: str, function: Callable[..., Any], examples: Sequence[str
         with _reads_noted(adds="add" in parameters):
             verb_call.answer(given)
 
-    run.__doc__ = _help_text(command, docs, examples)
+    fits = "Exit code 1 where a step does not fit the device's memory, unless --allow-oversize is given."
+    description = docs.about.replace("`", "")
+    about = (
+        f"{description}\n\n{fits}" if command.judges_fit and "--allow-oversize" not in description else description
+    )
+    run.__doc__ = "\n\n".join([about, *(["Examples:"] if examples else []), *(f"\b\n  {one}" for one in examples)])
     run.__signature__ = inspect.Signature(sorted(options, key=lambda one: one.default is not one.empty))  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     run.__name__ = verb

@@ -126,14 +126,6 @@ class _Exploration:
             raise Refused(f"at {changed} the step raises {type(found).__name__}: {message:.200}") from found
         return found
 
-    def _further(self, name: str, values: tuple[int, ...]) -> list[Sizes]:
-        """Return a point for each value; sizes already named change too, so that products of sizes show."""
-        points: list[Sizes] = []
-        for place, value in enumerate(values):
-            others = {other: known[(place + 1) % len(known)] for other, known in self.values.items()}
-            points.append({**self.sizes, **others, name: value})
-        return points
-
     def add(self, name: str) -> None:
         """Name one more size, or note why it stays fixed."""
         for values in _attempts(name, self.sizes[name]):
@@ -155,7 +147,10 @@ class _Exploration:
         self.fixed[name] = f"the sizes hold for {name} {self.sizes[name]} only: {reason}"
 
     def _name(self, name: str, values: tuple[int, ...]) -> None:
-        points = [*self.points, *self._further(name, values)]
+        points = list(self.points)
+        for place, value in enumerate(values):  # sizes already named change too, so that products of sizes show
+            others = {other: known[(place + 1) % len(known)] for other, known in self.values.items()}
+            points.append({**self.sizes, **others, name: value})
         first = [self.at(point).ops for point in points[:2]]
         if not self.values and len({*map(len, first)}) > 1:  # a step at a larger size may be dear
             try:

@@ -54,6 +54,12 @@ def source_tree(path: Path) -> ast.AST | None:
         return None
 
 
+def nodes_of(file: str | Path) -> list[ast.AST]:
+    """Return the nodes of a file's source, outer ones before inner ones; none if it is missing or not Python."""
+    tree = source_tree(Path(file))
+    return [*ast.walk(tree)] if tree else []
+
+
 def imported(tree: ast.AST) -> set[str]:
     """Return the top-level names of all modules that a file imports, anywhere in it."""
     names: set[str] = set()
@@ -65,12 +71,6 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
-def _files_of(folder: Path, name: str) -> list[Path]:
-    """Return the files that an import of ``name`` may run, if it is beside the importing file."""
-    module, package = folder / f"{name}.py", folder / name
-    return [module] if module.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
-
-
 def trees_of(path: Path) -> Iterator[ast.AST]:
     """Yield the parsed source of a file and of the files beside it that it imports, packages with all files."""
     waiting, seen = [path], {path}
@@ -78,7 +78,10 @@ def trees_of(path: Path) -> Iterator[ast.AST]:
         tree = source_tree(waiting.pop(0))
         if tree is not None:
             yield tree
-            found = [one for name in sorted(imported(tree)) for one in _files_of(path.parent, name)]
+            found: list[Path] = []
+            for name in sorted(imported(tree)):
+                module = path.with_name(f"{name}.py")
+                found += [module] if module.is_file() else sorted(path.with_name(name).rglob("*.py"))
             waiting += [one for one in found if one not in seen]
             seen |= set(found)
 
@@ -347,13 +350,6 @@ def is_user_file(name: str) -> bool:
     return not any(map(path.is_relative_to, foreign)) and not _INSTALLED & {*path.parts}
 
 
-def _cell_name(name: str) -> str:
-    """Return a notebook cell's name with its number; the cell's file name changes at each execution."""
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(name)
-    return "notebook" if number is None else f"In [{number}]"
-
-
 @cache
 def library_file(name: str) -> str:
     """Return the path of an installed file from its package on; "" for a package that contains no model."""
@@ -432,7 +428,10 @@ class CodeLines:
 
     def _classify(self, file: str) -> _Source:
         if "ipykernel_" in file or file.startswith("<ipython-input"):
-            return _Source("user", _cell_name(file))
+            # A notebook cell goes by its number: its file name changes at each execution.
+            shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+            number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
+            return _Source("user", "notebook" if number is None else f"In [{number}]")
         if file.startswith("<"):
             return _Source("framework", "")
         if is_user_file(file):

@@ -181,7 +181,8 @@ def is_program(path: Path) -> bool:
     # A tensor of a program may be called ``inputs``, too: a file that trains when it is read is a program.
     of_trainer = any(getattr(node, "id", "").endswith(_MAKES_TRAINER) for node in ast.walk(tree))
     at_once = {"backward", *_KERAS_LOOP, *["train"] * of_trainer}
-    tensors = {name for node in tree.body for name in _bound(node) if _holds_tensor(node)}
+    assigned = (one for one in tree.body if isinstance(one, ast.Assign) and not isinstance(one.value, ast.Lambda))
+    tensors = {name for node in assigned for name in _bound(node)}
     # Without a model, what a program does under ``__main__`` counts, too.
     trains_here = _called(*_run_by(tree, _NOT_YET if "model" in own else _NOT_YET[:2])) & at_once
     if own & _MODEL_FILE and (own & _MODEL_FILE - tensors or not trains_here):
@@ -222,10 +223,6 @@ def _bound(node: ast.stmt) -> list[str]:
         return []
     made = [*getattr(node, "targets", ()), *getattr(node, "names", ()), getattr(node, "target", node)]
     return [str(getattr(one, "asname", None) or getattr(one, "name", getattr(one, "id", ""))) for one in made]
-
-
-def _holds_tensor(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and not isinstance(node.value, ast.Lambda)
 
 
 def _called(*trees: ast.AST) -> set[str]:

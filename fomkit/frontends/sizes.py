@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_lines
+from fomkit.frontends.lowering.calls import Dimensions, TracedOp, add_counts, add_lines
 
 Point = tuple[int, ...]
 """Values of the named sizes, in the order of their names."""
@@ -185,7 +185,7 @@ def _joined_steps(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> Iterato
             where = f"{ops[0].op} in '{ops[0].module}'"
             raise OtherOps(f"{where} becomes {other.op}, at one of {namer.sizes_text}")
         parts = list(_joined_steps([op.parts for op in ops], namer))
-        count = namer.expression(tuple(int(op.count) for op in ops))
+        count = namer.expression(tuple(op.count if isinstance(op.count, float) else int(op.count) for op in ops))
         if count is None:
             times = ", ".join(str(op.count) for op in ops)
             raise NoExpression(f"{ops[0].op} in '{ops[0].module}' runs {times} times at {namer.sizes_text}")
@@ -209,7 +209,8 @@ def _equal_joined(steps: Sequence[Sequence[TracedOp]], namer: _Namer) -> list[li
             counted: dict[object, TracedOp] = {}
             for key, op in zip(execution_keys(step, often), step, strict=True):
                 if known := counted.get(key):
-                    op = replace(known, count=int(known.count) + 1, lines=add_lines(known.lines, op.lines))
+                    count = add_counts(known.count, op.count)
+                    op = replace(known, count=count, lines=add_lines(known.lines, op.lines))
                 counted[key] = op
             found.append(list(counted.values()))
         if len({len(step) for step in found}) == 1:

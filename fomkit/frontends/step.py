@@ -32,6 +32,11 @@ class Update:
     optimizer: dict[str, str] = field(default_factory=dict)
 
 
+def _listed(counts: Counter[str]) -> list[str]:
+    """Return the names of counted ops, with those counts that are above 1."""
+    return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(counts.items())]
+
+
 @dataclass(frozen=True)
 class Step:
     """The content of one traced step.
@@ -74,16 +79,13 @@ class Step:
     @property
     def listed_unsupported(self) -> list[str]:
         """The ops without a rule, with their counts."""
-        return [f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.unsupported.items())]
+        return _listed(self.unsupported)
 
     @property
     def of_bounds(self) -> list[str]:
         """A note on the ops whose prices are lower bounds."""
-        listed = ", ".join(
-            f"{name} ×{count}" if count > 1 else name for name, count in sorted(self.bounded.items())
-        )
         how = "by their bytes if they have no rule, by their flop if much of them runs in sequence"
-        return [f"priced by a lower bound, {how}: {listed}"] * bool(listed)
+        return [f"priced by a lower bound, {how}: {', '.join(_listed(self.bounded))}"] * bool(self.bounded)
 
 
 Row = dict[str, Any]
@@ -187,8 +189,9 @@ _PLACES = ("id", "row", "freed_by")
 
 
 def order_line(
-    number: int, role: str, byte: int, row: int | None, freed_by: int | None, pass_name: str = "", module: str = ""
-) -> TracedOp:
+    number: int, role: str, byte: int, row: int | None = None, freed_by: int | None = None, pass_name: str = "",
+    module: str = "",
+) -> TracedOp:  # fmt: skip
     """Make a line of the order as a row that is named like an op; None for no ``row`` or ``freed_by``."""
     known = {"id": number, "row": row, "role": role, "output_byte": byte, "freed_by": freed_by}
     sizes: Dimensions = {name: value for name, value in known.items() if value is not None}

@@ -10,7 +10,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, multiply_independent
 from fomkit.core.job import Phase, Suite, Workflow
 from fomkit.core.machine import EnergyScope, Machine, Price, Scope
-from fomkit.core.model import Data, ModelProfile
+from fomkit.core.model import Data
 from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns
@@ -183,16 +183,6 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
     )
 
 
-def _as_asked(model: ModelProfile, phase: Phase) -> ModelProfile:
-    """Return the model of a phase; of inference on several devices with one pass over its samples as a run."""
-    if phase.mode != "infer":
-        return model
-    if model.traced_with.get("mode") != "infer":
-        do = "Profile the model with --mode infer, prefill or decode, or leave nodes and layout out."
-        raise FomkitError(model.name, f"is a training, whose forward pass is predicted on one device alone. {do}")
-    return replace(model, data=Data(phase.conditions.samples, 0, "keep"), run=replace(model.run, epochs=1))
-
-
 def _model(
     phase: Phase, name: str, machine: Machine, options: Options, load: rated_lines.Load, measured: MeasuredRuns
 ) -> PhaseCost:
@@ -203,8 +193,16 @@ def _model(
         chosen_model = rated_lines.under_conditions(model, fixed)
         if phase.mode == "infer" and phase.job is None:
             one = inference_of(estimate(chosen_model, machine, chosen), phase.conditions.samples)
+        elif phase.mode == "infer" and model.traced_with.get("mode") != "infer":
+            do = "Profile the model with --mode infer, prefill or decode, or leave nodes and layout out."
+            raise FomkitError(
+                model.name, f"is a training, whose forward pass is predicted on one device alone. {do}"
+            )
         else:
-            one = rated_lines.time_work(_as_asked(chosen_model, phase), machine, chosen, phase.job)
+            if phase.mode == "infer":  # a run is one pass over its samples
+                data, run = Data(phase.conditions.samples, 0, "keep"), replace(chosen_model.run, epochs=1)
+                chosen_model = replace(chosen_model, data=data, run=run)
+            one = rated_lines.time_work(chosen_model, machine, chosen, phase.job)
     except FomkitError as error:
         return PhaseCost(phase, None, None, missing=str(error))
     if one.unit_per_day is None:

@@ -198,13 +198,9 @@ def _of_time(estimate: Estimate, stated: Overhead, work_s: Span | None) -> OneOf
     """Make the cost of an overhead that is stated as a time; its error is independent of that of the work."""
     time_s = overhead_span(stated, estimate.step)
     run_s = estimate.run_time.run_s
-    return OneOff(
-        stated.name,
-        time_s,
-        stated.time_s.source if stated.time_s else "",
-        time_s.value / run_s.value if run_s else None,
-        Lengths(*(_length_for(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))),
-    )
+    lengths = (_length_for(time_s, length) for length in (work_s, estimate.run_time.epoch_s, estimate.step))
+    source, share = stated.time_s.source if stated.time_s else "", time_s.value / run_s.value if run_s else None
+    return OneOff(stated.name, time_s, source, share, Lengths(*lengths))
 
 
 def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -> OneOff:
@@ -265,15 +261,9 @@ def one_off_content(found: Sequence[OneOff]) -> PaidOnce:
     together = None
     if len(fixed) > 1:
         shares = [one.share for one in fixed if one.share is not None]
-        together = _row(
-            OneOff(
-                "together",
-                add_common([one.time_s for one in fixed]),
-                "",
-                sum(shares) if len(shares) == len(fixed) else None,
-                Lengths(*(add_known(each) for each in zip(*(one.lengths for one in fixed), strict=True))),
-            )
-        )
+        share = sum(shares) if len(shares) == len(fixed) else None
+        lengths = Lengths(*(add_known(each) for each in zip(*(one.lengths for one in fixed), strict=True)))
+        together = _row(OneOff("together", add_common([one.time_s for one in fixed]), "", share, lengths))
     return {"terms": [as_content(Term, _row(one), one) for one in found], "together": together}
 
 

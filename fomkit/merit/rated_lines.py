@@ -141,6 +141,10 @@ class RatedLine:
         return self.fit.message
 
 
+def _missing(line: SuiteLine, source: str, why: str) -> RatedLine:
+    return RatedLine(line, None, line.basis, line.party, line.category, source, missing=why, kind="missing")
+
+
 def rates_of(side: Iterable[RatedLine]) -> dict[str, Span]:
     """Return the units a day of the lines that have a rate, by line."""
     return {one.line.name: one.unit_per_day for one in side if one.unit_per_day is not None}
@@ -202,15 +206,10 @@ class LineRating:
         run_s = at_level(given.run_s, self.options.interval)
         at_once = self.machine.up_devices(self.suite.scope) * prod(gains.values())
         return RatedLine(
-            line,
-            unit_per_day(run_s.scaled(line.runs), at_once),
-            given.basis,
-            given.party,
-            OPTIMIZED if deviating else given.category,
-            given.source or "given",
-            deviating,
+            line, unit_per_day(run_s.scaled(line.runs), at_once), given.basis, given.party,
+            OPTIMIZED if deviating else given.category, given.source or "given", deviating,
             precision=given.conditions.precision or "",
-        )
+        )  # fmt: skip
 
     def _estimated(self, line: SuiteLine, name: str) -> RatedLine:
         model = self.load(name)
@@ -232,26 +231,18 @@ class LineRating:
         options = replace(
             self.options, batch=run.batch, scope=self.suite.scope, sizes=run.sizes, precision=run.precision
         )
-        rated = RatedLine(
-            line,
-            None,
-            "modelled",
-            "lab",
-            OPTIMIZED if deviating else line.category,
-            name,
-            deviating,
-            kind="missing",
-            work=work,
-        )
+        category = OPTIMIZED if deviating else line.category
+        rated = RatedLine(line, None, "modelled", "lab", category, name, deviating, kind="missing", work=work)
         try:
             one = time_work(under_conditions(model, run), self.machine, options, line.job)
         except FomkitError as error:
             return replace(rated, missing=str(error))
         if one.unit_per_day is None:
             return replace(rated, missing=NO_RUN.format(name))
+        rate = one.unit_per_day.scaled(model.unit.runs / line.runs)
         found = replace(
             rated,
-            unit_per_day=one.unit_per_day.scaled(model.unit.runs / line.runs),
+            unit_per_day=rate,
             kind="estimated",
             precision=one.precision,
             excludes=one.excludes,
@@ -270,23 +261,12 @@ class LineRating:
         frozen = self.suite.frozen.get(line.name)
         source = f"frozen in version {self.suite.version}"
         if frozen is None:
-            why = f"version {self.suite.version} froze no rate"
-            return RatedLine(
-                line, None, line.basis, line.party, line.category, source, missing=why, kind="missing"
-            )
+            return _missing(line, source, f"version {self.suite.version} froze no rate")
         rate = at_level(frozen.unit_per_day, self.options.interval)
         return RatedLine(
-            line,
-            rate,
-            frozen.basis,
-            line.party,
-            line.category,
-            source,
-            kind="frozen",
-            precision=frozen.precision,
-            work=frozen.work,
-            excludes=frozen.excludes if frozen.work else (),
-        )
+            line, rate, frozen.basis, line.party, line.category, source, kind="frozen",
+            precision=frozen.precision, work=frozen.work, excludes=frozen.excludes if frozen.work else (),
+        )  # fmt: skip
 
     def rate(self, line: SuiteLine) -> RatedLine:
         """Rate one line: as frozen, else as given, else as estimated, else as missing."""
@@ -303,4 +283,4 @@ class LineRating:
         if line.model is not None:
             return self._estimated(line, line.model)
         why = f"no time given for {self.machine.name}, only for {', '.join(line.given)}"
-        return RatedLine(line, None, line.basis, line.party, line.category, "given", missing=why, kind="missing")
+        return _missing(line, "given", why)

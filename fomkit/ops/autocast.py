@@ -90,12 +90,6 @@ def _cells_product(factors: Sequence[Any], divisor: Any = 1) -> Any:
     return text if below == 1 else f"({text})//({divisor if below is None else int(below)})"
 
 
-def _cells_sum(left: Any, right: Any) -> Any:
-    """Add two cells: a number, or an expression if one of them is."""
-    numbers = _known_number(left), _known_number(right)
-    return f"({left}) + ({right})" if None in numbers else sum(one or 0.0 for one in numbers)
-
-
 class _Weights(NamedTuple):
     """The weights that a kind of product reads: cells of their size, their number, and the size of their bias."""
 
@@ -138,11 +132,6 @@ def _recurrent_casts(row: Row, *, has_gradient: bool) -> Iterator[_Cast]:
     yield shared(_cells_product((2, each)), (gates, hidden))
 
 
-def _row_major(row: Mapping[Any, Any]) -> Row:
-    """Exchange the sides of a column-major product, so that its weights are n × k as in frameworks."""
-    return {**row, "m": row["n"], "n": row["m"]} if row.get("layout") == "column_major" else row
-
-
 class _Step:
     """The rows of a step in their order, from which its casts are inferred.
 
@@ -151,10 +140,11 @@ class _Step:
 
     def __init__(self, ops: pd.DataFrame, numbers: pd.DataFrame) -> None:
         modules = ops["module"].fillna("") if "module" in ops.columns else ""
-        self.rows, self.numbers = (
-            [_row_major(row) for row in table.assign(module=modules).to_dict("records")]
-            for table in (ops, numbers)
-        )
+        self.rows: list[dict[Any, Any]] = ops.assign(module=modules).to_dict("records")
+        self.numbers: list[dict[Any, Any]] = numbers.assign(module=modules).to_dict("records")
+        for row in (*self.rows, *self.numbers):
+            if row.get("layout") == "column_major":  # so that its weights are n × k, as in frameworks
+                row["m"], row["n"] = row["n"], row["m"]
         self.places = {(row["module"], row["kind"], row["pass_name"]) for row in self.numbers}
         self.told = {kind for _, kind, pass_name in self.places if pass_name in PASSES[1:]}
         """Kinds whose gradients are separate rows in the profile."""
@@ -182,7 +172,9 @@ class _Step:
             groups = row[weights.divisor] if weights.divisor else 1
             shape = tuple(numbers[name] for name in weights.factors)
             key, count = (row["module"], row["op"], shape), _cells_product((row["count"], weights.copies))
-            count = _cells_sum(found[key].count, count) if key in found else count
+            if key in found:  # a number, or an expression if one of both counts is
+                before, more = _known_number(found[key].count), _known_number(count)
+                count = f"({found[key].count}) + ({count})" if before is None or more is None else before + more
             found[key] = _Cast(
                 WEIGHT, row, count, [row[name] for name in weights.factors], groups,
                 has_gradient=self.has(row, BACK_WEIGHT),

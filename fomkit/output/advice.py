@@ -40,11 +40,6 @@ def _in_s(value: float) -> str:
     return f"{sign}{format_quantity(abs(value), 'time_s', 3)}" if value else "0 s"
 
 
-def _spread_s(span: Ends) -> str:
-    ends = f" ({_in_s(span['low'])} to {_in_s(span['high'])})" if span["low"] != span["high"] else ""
-    return f"{_in_s(span['value'])}{ends}"
-
-
 def _percent(share: float) -> str:
     if 0 < share < 0.0005:
         return "<0.1"
@@ -154,8 +149,10 @@ def _best_sentences(content: advise.AdviceContent) -> Iterator[str]:
 
 
 def _stake(stake: advise.Stake, content: advise.AdviceContent) -> str:
-    at_most = "at most " if stake["at_most"] else ""
-    text = f"{at_most}{_spread_s(stake['time_s'])} of each step, {_percents(stake['share'])}"
+    span = stake["time_s"]
+    text = f"{'at most ' if stake['at_most'] else ''}{_in_s(span['value'])}"
+    text += f" ({_in_s(span['low'])} to {_in_s(span['high'])})" if span["low"] != span["high"] else ""
+    text += f" of each step, {_percents(stake['share'])}"
     gain, rate = stake["unit_per_day"], content["unit_per_day"]
     if gain is None or rate is None:
         return text
@@ -198,10 +195,8 @@ def _finding(page: Page, number: str, entry: advise.Found, content: advise.Advic
     if entry["rejected"]:
         lines.append(("rejected", entry["rejected"]))
     sure = _SURETIES.get(entry["surety"] or "", "") if entry["state"] == "advice" else ""
-    lines += [
-        ("do", entry["do"]),
-        ("how sure", f"{sure[:1].upper()}{sure[1:]}. {entry['sure']}" if sure else entry["sure"]),
-    ]
+    how_sure = f"{sure[:1].upper()}{sure[1:]}. {entry['sure']}" if sure else entry["sure"]
+    lines += [("do", entry["do"]), ("how sure", how_sure)]
     if entry["column"]:
         lines.append(("column", entry["column"]))
     lines += [("ops" if place == 0 else "", _op(op)) for place, op in enumerate(entry["ops"])]
@@ -232,7 +227,14 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     page.line("")
     _wrapped(page, f"{content['overlap'].capitalize()}.", width)
     if tried:
-        _add_tried(page, content, width)
+        for finding in content["findings"]:
+            if finding["state"] == "rejected":
+                _finding(page, "- ", finding, content, width)
+        page.line("")
+        for finding in content["findings"]:
+            if finding["state"] == "not_applicable":
+                text = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
+                _wrapped(page, text, width, "- ", "  ")
     else:
         others = len(content["findings"]) - len(advice)
         _wrapped(page, f"{others} other changes were rejected or do not apply; --all lists them.", width)
@@ -241,17 +243,6 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     for note in content["deviations"]:
         _wrapped(page, f"note: {note}", width)
     return page.text()
-
-
-def _add_tried(page: Page, content: advise.AdviceContent, width: int) -> None:
-    for finding in content["findings"]:
-        if finding["state"] == "rejected":
-            _finding(page, "- ", finding, content, width)
-    page.line("")
-    for finding in content["findings"]:
-        if finding["state"] == "not_applicable":
-            text = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
-            _wrapped(page, text, width, "- ", "  ")
 
 
 def lines_of_findings(content: advise.AdviceContent) -> list[Entry]:

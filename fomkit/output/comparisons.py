@@ -140,7 +140,19 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
         page.line(f"{', '.join(quantities)}: {unit_text if has_ratios else f'no ratios to {base} were measured'}")
         _add_overview(page, content)
-    _add_summary(page, content)
+    if extended := [(one, one["calibrated"]) for one in content["cells"] if one["calibrated"] is not None]:
+        page.line("calibrated on another model:", "bold")
+        page.lines(starmap(_extended_line, extended))
+    if extended := [(one, one["with_host_term"]) for one in content["cells"] if one["with_host_term"] is not None]:
+        page.line("with the host's time of another machine:", "bold")
+        page.lines(starmap(_extended_line, extended))
+    for key in ("absolute", "ratio", "calibrated", "with_host_term"):
+        if (found := content["summary"][key]) is not None:
+            page.line(
+                f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
+                f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
+                f"{found['inside']} inside their interval"
+            )
     if cells:
         page.notes(content["notes"], "yellow")
         page.lines(_LEGEND)
@@ -156,24 +168,6 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
         )
         page.line(f"--all shows all {len(content['cells'])} cells{more}: times, intervals, what limits each time")
     return page.text()
-
-
-def _add_summary(page: Page, content: grid.ComparedContent) -> None:
-    """Add the calibrated and the host-extended cells, then the means by name."""
-    cells, summary = content["cells"], content["summary"]
-    if extended := [(one, one["calibrated"]) for one in cells if one["calibrated"] is not None]:
-        page.line("calibrated on another model:", "bold")
-        page.lines(starmap(_extended_line, extended))
-    if extended := [(one, one["with_host_term"]) for one in cells if one["with_host_term"] is not None]:
-        page.line("with the host's time of another machine:", "bold")
-        page.lines(starmap(_extended_line, extended))
-    for key in ("absolute", "ratio", "calibrated", "with_host_term"):
-        if (found := summary[key]) is not None:
-            page.line(
-                f"{_SUMMARIES[key]}: {found['count']}; geometric mean of measured over projected "
-                f"{format_number(found['mean_factor'], 3)}, arithmetic mean of |error| {found['mean_error']:.0%}, "
-                f"{found['inside']} inside their interval"
-            )
 
 
 def format_grid(content: grid.GridContent, screen: Screen = PLAIN) -> str:
@@ -237,11 +231,6 @@ def _model_cells(model: here.ModelContent) -> Iterator[str]:
         yield from ("yes" if one["hit"] else "no", f"{one['interval_score']:.2f}")
 
 
-def _ratio_cells(ratio: here.RatioContent) -> list[str]:
-    other = ratio["precision"] or f"{ratio['threads']} threads"
-    return [ratio["model"], other, f"{ratio['timed']:.2f}", f"{ratio['projected']:.2f}", _signed(ratio["error"])]
-
-
 def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/here/1`` as text.
 
@@ -260,7 +249,11 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
         )
     if content["ratios"]:
         page.heading("The step on one thread, relative to another way of running it, as if on two machines:")
-        page.rows_of_numbers(_RATIOS, map(_ratio_cells, content["ratios"]))
+        page.rows_of_numbers(
+            _RATIOS,
+            ((one["model"], one["precision"] or f"{one['threads']} threads", f"{one['timed']:.2f}",
+              f"{one['projected']:.2f}", _signed(one["error"])) for one in content["ratios"]),
+        )  # fmt: skip
     for model in content["models"]:
         if model["energy"] is not None:
             page.line(f"energy of {model['model']}: {energy_text(model['energy'])}")
@@ -325,19 +318,6 @@ def aim_range(ends: tuple[float, float], figure: str) -> str:
     return f"{validated_figure(least, figure)} to {validated_figure(most, figure)}"
 
 
-def _add_aims(page: Page, aims: list[Entry]) -> None:
-    met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
-    page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
-    table = table_of_numbers(_AIM)
-    for aim in aims:
-        figure = aim["figure"]
-        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
-        words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
-        table.add_row(*cells, style="" if aim["met"] else "bold")
-    page.table(table)
-
-
 def _published_value(value: float, unit: str) -> str:
     if unit == "s":
         return format_quantity(value, "time_s")
@@ -354,14 +334,6 @@ def published_cells(one: Entry) -> list[str]:
     ]  # fmt: skip
 
 
-def add_published(page: Page, entries: Iterable[Entry]) -> None:
-    """Add the table of published figures and their sources."""
-    known = list(entries)
-    page.line("Megatron-LM as published: steps and activations of many devices", "bold")
-    page.rows_of_numbers(_PUBLISHED, map(published_cells, known))
-    page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in known))}")
-
-
 def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/validate/1`` as text.
 
@@ -370,7 +342,17 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     of intervals that contain the truth. Score is the mean interval score of log values, constant that of one band.
     """
     page = Page(screen)
-    _add_aims(page, content["aims"])
+    aims = content["aims"]
+    met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
+    page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
+    table = table_of_numbers(_AIM)
+    for aim in aims:
+        figure = aim["figure"]
+        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
+        words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
+        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
+        table.add_row(*cells, style="" if aim["met"] else "bold")
+    page.table(table)
     sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)
@@ -381,7 +363,9 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
             table.add_row(*_score_cells(line))
         page.table(table)
     page.line("")
-    add_published(page, content["published"])
+    page.line("Megatron-LM as published: steps and activations of many devices", "bold")
+    page.rows_of_numbers(_PUBLISHED, map(published_cells, content["published"]))
+    page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in content['published']))}")
     page.line("")
     page.lines(content["said"])
     page.line(f"Intervals of {level_text(content['interval'])}. Not scored:")

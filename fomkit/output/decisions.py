@@ -118,25 +118,6 @@ def _commands(found: Sequence[Measurable]) -> Iterator[str]:
     yield f"{'the others' if few else 'each'}: {usual}"
 
 
-def _measurements(content: SensitivityContent, page: Page) -> None:
-    found = [one for one in content.get("measurements", ()) if one["shrinks"] > 0]
-    what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
-    if found:
-        page.heading(f"what to measure, best first: remaining width of the {what}'s interval")
-        rows = []
-        for one in found[:MEASUREMENTS]:
-            span = one["fom"] if "suite" in content else one["step_s"]
-            then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
-            rows.append([one["what"], one["kind"], then, f"{one['shrinks']:.1%}"])
-        page.rows(["measurement", "covers", f"{what} then", figure("shrinks")], rows)
-        page.lines(_commands(found[:MEASUREMENTS]))
-    if content.get("no_spread_stated"):
-        names = ", ".join(content["no_spread_stated"])
-        page.line(f"stated without a spread, so a measurement changes the figure but not its interval: {names}")
-    if content.get("measurements_say"):
-        page.line(content["measurements_say"])
-
-
 def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/sensitivity/1`` as text."""
     page = Page(screen)
@@ -150,7 +131,21 @@ def format_sensitivity(content: SensitivityContent, screen: Screen = PLAIN) -> s
                 first_out=("by", *map(title_of, ("varied.from", "at_low", "at_high"))),
             )  # fmt: skip
     page.lines(_elasticity_lines(content))
-    _measurements(content, page)
+    what, dimension = ("FOM", None) if "suite" in content else ("step", "time_s")
+    if best := [one for one in content.get("measurements", ()) if one["shrinks"] > 0][:MEASUREMENTS]:
+        page.heading(f"what to measure, best first: remaining width of the {what}'s interval")
+        rows = []
+        for case in best:
+            span = case["fom"] if "suite" in content else case["step_s"]
+            then = format_interval(span, dimension) if span["low"] < span["high"] else "nothing left"
+            rows.append([case["what"], case["kind"], then, f"{case['shrinks']:.1%}"])
+        page.rows(["measurement", "covers", f"{what} then", figure("shrinks")], rows)
+        page.lines(_commands(best))
+    if content.get("no_spread_stated"):
+        names = ", ".join(content["no_spread_stated"])
+        page.line(f"stated without a spread, so a measurement changes the figure but not its interval: {names}")
+    if content.get("measurements_say"):
+        page.line(content["measurements_say"])
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     page.notes(content["notes"], "yellow")
     return page.text()
@@ -167,12 +162,6 @@ def _factor_text(value: float) -> str:
     ('1.00012 ×', '2.000 ×', '0.250 ×')
     """
     return f"{value:.3f} ×" if abs(value - 1) >= 0.001 else f"{value:.6g} ×"
-
-
-def _goal_text(content: SolveContent) -> str:
-    goal, name = content["goal"], content["figure"]
-    bound = "at most" if goal["at_most"] else "at least"
-    return f"{title_of(name)} {bound} {format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
 
 
 def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
@@ -228,13 +217,16 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/solve/1`` as text."""
     page = Page(screen)
     page.line(title_line(content), "bold")
-    now = f"now {chance_text(content['probability'], 1)}"
+    goal, name = content["goal"], content["figure"]
+    target = f"target: {title_of(name)} {'at most' if goal['at_most'] else 'at least'} "
+    target += f"{format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
+    target += f"; now {chance_text(content['probability'], 1)}"
     if content["already_reached"]:
-        page.line(f"target: {_goal_text(content)}; {now}: already reached without a change")
+        page.line(f"{target}: already reached without a change")
         page.line(bound_line(content))
     else:
         verdict = "" if content["reached"] else "; no change that was tried reaches it"
-        page.line(f"target: {_goal_text(content)}; {now}{verdict}")
+        page.line(f"{target}{verdict}")
         if content["changes"]:
             _changes(content, page)
         page.lines(f"not tried: {names}: {why}" for why, names in _by_why(content["refused"]))

@@ -92,13 +92,13 @@ _LINES = ("error in %", "cases", "median", "mean", "bias", "80 % hits", "50 / 95
           "others, mean")  # fmt: skip
 
 
-def _is_summary(line: Entry) -> bool:
-    of_all = line["machine"] in _SUMMARIES or line["what"] == "all" or line["machine"].startswith("median of")
-    return of_all or bool(line["brier"])
-
-
 def _lines_of_level(lines: Sequence[Entry]) -> str:
-    summaries = [line for line in lines if _is_summary(line) and " / " not in line["what"]]
+    of_all = (
+        line for line in lines
+        if line["machine"] in _SUMMARIES or line["what"] == "all" or line["machine"].startswith("median of")
+        or line["brier"]
+    )  # fmt: skip
+    summaries = [line for line in of_all if " / " not in line["what"]]
     if len(lines) < _SHORT or not summaries:
         return _markdown(_LINES, map(_line_cells, lines))
     others = [line for line in lines if line not in summaries]
@@ -181,11 +181,8 @@ def _short_answer(entries: Sequence[Entry]) -> str:
 def _earlier_figures(content: Entry) -> str:
     """Format the figures of earlier versions, with those of this page in the last row."""
     named = content["headlines"]
-    now = {
-        "date": "this page",
-        "version": content["fomkit"],
-        "figures": {one["name"]: one["value"] for one in named},
-    }
+    figures = {one["name"]: one["value"] for one in named}
+    now = {"date": "this page", "version": content["fomkit"], "figures": figures}
     rows = [
         [f"{row['date']}, {row['version']}", *(_in_percent(row["figures"].get(one["name"])) for one in named)]
         for row in (*content["history"], now)

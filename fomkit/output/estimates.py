@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fomkit.plan.evidence import ExplainedOp, Explanation, Rest
     from fomkit.plan.op_tables import Totals
     from fomkit.verbs.compare import Study
-    from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row, Way
+    from fomkit.verbs.from_measurements import MeasuredWays, OfBaseline, OfWays, Row
 
 WAYS: Mapping[Literal["predicted", "measured_times_ratio"], str] = {
     "predicted": "predicted", "measured_times_ratio": "measured × ratio"
@@ -31,15 +31,6 @@ def with_ways(content: Study) -> list[Entry]:
         for model in content["models"]
     )
     return [one if way is None else {**one, "from_measurements": way} for one, way in found]
-
-
-def _way_cells(way: Way) -> list[str]:
-    step, run, rate = way["step_s"], way["run_s"], way["unit_per_day"]
-    return [
-        seconds(step["value"]), format_interval(step, "time_s"),
-        seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
-        format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
-    ]  # fmt: skip
 
 
 def _measured_row(row: Row) -> str:
@@ -88,11 +79,18 @@ def format_from_measurements(content: MeasuredWays, screen: Screen = PLAIN) -> s
     """Format both predictions as a table, whether they agree, and every row of measurements of the baseline."""
     page = Page(screen)
     page.line(f"\nmeasured baseline × predicted ratio, from {content['file']}", "bold")
+    rows = []
+    for model in content["models"]:
+        for key, name in WAYS.items():
+            step, run, rate = model[key]["step_s"], model[key]["run_s"], model[key]["unit_per_day"]
+            rows.append([
+                model["model"], model["target"], name, seconds(step["value"]), format_interval(step, "time_s"),
+                seconds(run["value"]) if run else "unknown", format_interval(run, "time_s"),
+                format_number(rate["value"]) if rate else "unknown", format_interval(rate, None),
+            ])  # fmt: skip
     page.rows(
         ["model", "machine", "way", figure("step_s"), "interval", figure("run_s"), "interval",
-         figure("unit_per_day"), "interval"],
-        ((model["model"], model["target"], name, *_way_cells(model[key]))
-         for model in content["models"] for key, name in WAYS.items()),
+         figure("unit_per_day"), "interval"], rows,
     )  # fmt: skip
     for model in content["models"]:
         for text, style in _way_lines(model):
@@ -181,34 +179,6 @@ def _op_explained(entry: ExplainedOp) -> Iterator[tuple[str, str]]:
         yield "floor", f"{_seconds(floor_s)} by {by}, {share}; bound: {entry['bound']}"
 
 
-def _add_op(page: Page, place: int, entry: ExplainedOp) -> None:
-    from rich.table import Table
-
-    page.heading(f"{place}. {entry['sizes']}")
-    grid = Table.grid("", "", "", padding=(0, 2))
-    for name, text in _op_explained(entry):
-        grid.add_row("", name, text)
-    page.table(grid)
-
-
-def _add_measurements(page: Page, content: Explanation) -> None:
-    page.heading("to time on the machine, best first: the step's interval after an exact timing")
-    broad = page.screen.width >= _BROAD
-    more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
-    rows = []
-    for one in content["measurements"]:
-        passes, left = ", ".join(one["passes"]), format_interval(one["step_s"], "time_s")
-        cells = [f"{one['sizes']}, {passes}"]
-        if broad:
-            cells = [one["sizes"], passes, f"{one['executions']:,.0f}", one["time_source"]]
-        rows.append([*cells, left, f"{one['shrinks']:.1%}"])
-    page.rows(["op", *more, "step then", figure("shrinks")], rows)
-    if content["all_measured"] is not None:
-        left = format_interval(content["all_measured"], "time_s")
-        page.line(f"with all of these timed, the step's interval would be {left}")
-    page.line("-o FILE.csv writes these as a table of ops; the effect of a timing on similar ops is not counted")
-
-
 def _evidence_head(content: Explanation) -> Iterator[str]:
     step, device = content["step_s"], content["device_s"]
     interval = interval_words(content["interval"], step, "time_s")
@@ -229,16 +199,36 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
 
 def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/explain/1`` as text."""
+    from rich.table import Table
+
     page = Page(screen)
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
-        _add_op(page, place, one)
+        page.heading(f"{place}. {one['sizes']}")
+        grid = Table.grid("", "", "", padding=(0, 2))
+        for name, text in _op_explained(one):
+            grid.add_row("", name, text)
+        page.table(grid)
     costs = [cost for one in content["ops"] for cost in one["costs"].values()]
     if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
         page.heading("named parts of the formulas", "")
         page.lines(f"  {name} = {_with_dots(text)}" for name, text in named.items())
-    _add_measurements(page, content)
+    page.heading("to time on the machine, best first: the step's interval after an exact timing")
+    broad = page.screen.width >= _BROAD
+    more: list[Header] = ["pass", figure("executions"), "now"] if broad else []
+    rows = []
+    for case in content["measurements"]:
+        passes, then = ", ".join(case["passes"]), format_interval(case["step_s"], "time_s")
+        cells = [f"{case['sizes']}, {passes}"]
+        if broad:
+            cells = [case["sizes"], passes, f"{case['executions']:,.0f}", case["time_source"]]
+        rows.append([*cells, then, f"{case['shrinks']:.1%}"])
+    page.rows(["op", *more, "step then", figure("shrinks")], rows)
+    if content["all_measured"] is not None:
+        then = format_interval(content["all_measured"], "time_s")
+        page.line(f"with all of these timed, the step's interval would be {then}")
+    page.line("-o FILE.csv writes these as a table of ops; the effect of a timing on similar ops is not counted")
     for left in content["unpriced"]:
         page.line(f"without a time: {left['op']} ({left['sizes']}), {left['count']:,.0f} ×")
     page.notes(content["deviations"])
@@ -255,12 +245,6 @@ def measurement_rows(content: Explanation) -> list[Entry]:
 _LISTED = 12
 
 
-def _listed_rows(rows: Sequence[object], word: str) -> str:
-    listed = ", ".join(map(str, rows[:_LISTED]))
-    more = len(rows) - _LISTED
-    return f"{word}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
-
-
 def format_prediction(content: Totals, name: str) -> str:
     """Format the totals of a predicted table: rows, evidence, sum of the times, and rows without a time."""
     total, priced = content["time_s"], content["rows"] - sum(map(len, content["unpriced"].values()))
@@ -273,10 +257,10 @@ def format_prediction(content: Totals, name: str) -> str:
         least = "at least " if content["unpriced"] else ""
         interval = interval_words(content["interval"], total, "time_s")
         lines.append(f"sum of time × count: {least}{seconds(total['value'])} ({interval})")
-    lines += [
-        f"unpriced, kind {kind}: {len(rows):,} ({_listed_rows(rows, content['rows_are'])})"
-        for kind, rows in content["unpriced"].items()
-    ]
+    for kind, rows in content["unpriced"].items():
+        listed, more = ", ".join(map(str, rows[:_LISTED])), len(rows) - _LISTED
+        words = f"{content['rows_are']}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
+        lines.append(f"unpriced, kind {kind}: {len(rows):,} ({words})")
     return "\n".join(lines) + "\n"
 
 
@@ -293,14 +277,6 @@ def _step_text(run: Entry, clock: str) -> str:
     interval = "" if None in ends else f", 95 % interval of it {seconds(ends[0])} to {seconds(ends[1])}"
     clock_text = f"{_CLOCKS[clock]}, median of {run['step']['repeats']}"
     return f"{seconds(times['median_s'])} {clock_text}{interval}, {quartiles}"
-
-
-def _run_conditions(run: Entry) -> str:
-    threads = "" if run["device"] == "gpu" else f", {count_text(run['threads'], 'thread')}"
-    load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
-    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "default"
-    precision = f", autocast to {run['precision']}" if run["precision"] else ""
-    return f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}"
 
 
 def energy_text(energy: Entry) -> str:
@@ -344,10 +320,11 @@ def measured_lines(run: Entry) -> list[str]:
     others = [name for name in _CLOCKS if name != run["clock"] and run["step"][name] is not None]
     lines = [f"measured step: {_step_text(run, run['clock'])}"]
     lines += [f"  by another clock: {_step_text(run, name)}" for name in others]
-    return [
-        *lines,
-        _run_conditions(run),
-        *([f"energy: {energy_text(run['energy'])}"] if run["energy"] else []),
-        *(_op_lines(run) if run["ops"] else []),
-        *(f"note: {note}" for note in run["notes"]),
-    ]
+    threads = "" if run["device"] == "gpu" else f", {count_text(run['threads'], 'thread')}"
+    load = "" if run["load_start"] is None else f", load {run['load_start']:g} to {run['load_end']:g}"
+    allocator = ", ".join(f"{name}={text}" for name, text in run["allocator"].items()) or "default"
+    precision = f", autocast to {run['precision']}" if run["precision"] else ""
+    lines.append(f"on: {run['processor']}{threads}{precision}{load}, allocator {allocator}")
+    if run["energy"]:
+        lines.append(f"energy: {energy_text(run['energy'])}")
+    return [*lines, *(_op_lines(run) if run["ops"] else []), *(f"note: {note}" for note in run["notes"])]

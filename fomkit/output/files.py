@@ -117,23 +117,20 @@ _HEADERS = (
 )  # fmt: skip
 
 
-def _html_row(one: Entry) -> list[object]:
-    per_day = one["unit_per_day"]
-    rate = "unknown" if per_day is None else format_number(per_day["value"])
-    unfit = f" {UNFIT} does not fit the memory" if one["fits"] is False else ""
-    return [
-        one["model"], one["target"], one["batch"], format_quantity(one["step_s"]["value"], "time_s"),
-        format_interval(one["step_s"], "time_s"), rate + unfit, format_interval(per_day, None), one["bound"],
-        format_coverage(one["coverage"]), ", ".join(one["excludes"]),
-    ]  # fmt: skip
-
-
 def estimates_html(content: Entry) -> str:
     """Format a study as an HTML table with its coverage and exclusions."""
-    header = "".join(f"<th>{name}</th>" for name in _HEADERS)
-    rows = ("".join(f"<td>{escape(str(cell))}</td>" for cell in _html_row(model)) for model in content["models"])
+    header, body = "".join(f"<th>{name}</th>" for name in _HEADERS), ""
+    for one in content["models"]:
+        per_day = one["unit_per_day"]
+        rate = "unknown" if per_day is None else format_number(per_day["value"])
+        unfit = f" {UNFIT} does not fit the memory" if one["fits"] is False else ""
+        row = [
+            one["model"], one["target"], one["batch"], format_quantity(one["step_s"]["value"], "time_s"),
+            format_interval(one["step_s"], "time_s"), rate + unfit, format_interval(per_day, None), one["bound"],
+            format_coverage(one["coverage"]), ", ".join(one["excludes"]),
+        ]  # fmt: skip
+        body += f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>"
     caption = f"{level_text(content['interval'])} intervals, scope {escape(content['scope'])}"
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><caption>{caption}</caption><tr>{header}</tr>{body}</table>"
 
 
@@ -163,13 +160,16 @@ def check_ending(where: str, ending: str) -> None:
         raise FomkitError(where, f"needs PyArrow, which is not installed. {run}")
 
 
-def _write_csv(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
-    for place, block in enumerate(blocks):
-        named = block.rename(columns=lambda name: escape_cell(str(name)))
-        stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
+def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
+    """Write points as CSV or Parquet by a file's ending: numbers that read back exactly, unknown values empty.
 
-
-def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
+    Blocks are written one at a time (as row groups of Parquet), so that memory does not grow with the points.
+    """
+    if ending == ".csv":
+        for place, block in enumerate(blocks):
+            named = block.rename(columns=lambda name: escape_cell(str(name)))
+            stream.write(named.to_csv(index=False, header=place == 0, lineterminator="\n").encode("utf-8"))
+        return
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -182,14 +182,6 @@ def _write_parquet(blocks: Iterable[pd.DataFrame], stream: BinaryIO) -> None:
     finally:
         if writer is not None:
             writer.close()
-
-
-def write_blocks(blocks: Iterable[pd.DataFrame], stream: BinaryIO, ending: str) -> None:
-    """Write points as CSV or Parquet by a file's ending: numbers that read back exactly, unknown values empty.
-
-    Blocks are written one at a time (as row groups of Parquet), so that memory does not grow with the points.
-    """
-    (_write_parquet if ending == ".parquet" else _write_csv)(blocks, stream)
 
 
 class KeptStretches:
@@ -254,10 +246,8 @@ class KeptStretches:
             except (ValueError, OSError) as error:
                 reason = f" ({error})"
             if found is None or len(found) != stop - start or list(found.columns) != list(columns):
-                raise FomkitError(
-                    str(path),
-                    f"is not what the sweep wrote{reason}. To start again, give --force instead of --resume.",
-                )
+                what = f"is not what the sweep wrote{reason}. To start again, give --force instead of --resume."
+                raise FomkitError(str(path), what)
             yield found
         for block in blocks:
             with whole_file(self._path(self.count)) as stream:

@@ -150,19 +150,6 @@ def _counted_names(entries: Sequence[Mapping[str, object]]) -> str:
     return ", ".join(words) or "not stated"
 
 
-def _add_tables(page: Page, tables: view.Tables) -> None:
-    page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
-    sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
-    page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
-    if own := tables["rows_of_one_op"]:
-        only = agree(own, "is for the op that it names only/are for the op that they name only")
-        page.line(f"of these, {count_text(own, 'row')} {only}")
-    page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
-    page.line(f"sources (rows): {_counted_names(tables['sources'])}")
-    if tables["corrected"]:
-        page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
-
-
 def _coverage_cells(family: ShapeCoverage, works: Sequence[_Work], wide: bool, spacings: int) -> Iterator[str]:
     yield from (*_family(family), f"{family['ops']:,}")
     for name in works if wide else ():
@@ -216,19 +203,6 @@ def _error_cells(errors: CrossValidationErrors | None) -> list[str]:
     return [f"{errors['ops']:,}", *rates, f"{errors['hit_rate']:.0%}"]
 
 
-def _add_errors(page: Page, coverage: view.Coverage) -> None:
-    page.heading("errors of ops whose whole shape group was removed from the table", "")
-    columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
-    table = table_of_numbers([*_FAMILY, *columns])
-    for kind in coverage["kinds"]:
-        for family in coverage["families"]:
-            if family["kind"] == kind["kind"]:
-                table.add_row(*_family(family), *_error_cells(family["errors"]))
-        table.add_row(kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True)
-    page.table(table)
-    page.line("hits: of intervals derived only from the errors of the other folds")
-
-
 def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/show/1`` of a machine as text."""
     page = Page(screen)
@@ -239,11 +213,32 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
     if content["timings"] is None:
         page.line("timings: none; facts only")
     else:
-        _add_tables(page, content["timings"])
+        tables = content["timings"]
+        page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
+        sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
+        page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
+        if own := tables["rows_of_one_op"]:
+            only = agree(own, "is for the op that it names only/are for the op that they name only")
+            page.line(f"of these, {count_text(own, 'row')} {only}")
+        page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
+        page.line(f"sources (rows): {_counted_names(tables['sources'])}")
+        if tables["corrected"]:
+            page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
     coverage = content["coverage"]
     if coverage is not None and coverage["families"]:
         _add_coverage(page, coverage)
-        _add_errors(page, coverage)
+        page.heading("errors of ops whose whole shape group was removed from the table", "")
+        columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
+        table = table_of_numbers([*_FAMILY, *columns])
+        for kind in coverage["kinds"]:
+            for family in coverage["families"]:
+                if family["kind"] == kind["kind"]:
+                    table.add_row(*_family(family), *_error_cells(family["errors"]))
+            table.add_row(
+                kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True
+            )
+        page.table(table)
+        page.line("hits: of intervals derived only from the errors of the other folds")
     elif coverage is not None:
         page.line("shape coverage: none, because no row is for all ops of its kind and sizes")
     page.lines(f"implausible: {text}" for text in content["plausibility"])
@@ -276,18 +271,6 @@ def _role_table(page: Page, content: view.Memory) -> None:
     page.table(table)
 
 
-def _module_table(page: Page, content: view.Memory) -> None:
-    rows, rest = content["modules"][:MODULES], content["modules"][MODULES:]
-    mostly = [max(row["roles"], key=row["roles"].__getitem__) for row in rows]
-    cells = [
-        (row["module"] or "(the model itself)", _mebibyte_cell(row["byte"]), ROLE_WORDS.get(role, role))
-        for row, role in zip(rows, mostly, strict=True)
-    ]
-    if rest:
-        cells.append((f"{count_text(len(rest), 'other')}", _mebibyte_cell(sum(row["byte"] for row in rest)), ""))
-    page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
-
-
 def _room_line(room: view.Room, samples: int | None) -> str:
     verdict = {True: "fits", False: "does not fit", None: "may fit"}[room["fits"]]
     at = "" if samples is None else f" at batch {samples}"
@@ -311,15 +294,6 @@ def _reserve_text(reserve: Stated) -> str:
     return f"{value} ({low} to {high})" if reserve["low"] < reserve["high"] else value
 
 
-def _layers_line(layers: view.Layers) -> str:
-    gathered, largest = format_mebibyte(layers["im2col_byte"]), format_mebibyte(layers["largest_im2col_byte"])
-    maps, less = (format_mebibyte(layers[of]) for of in ("feature_maps_byte", "feature_maps_in_place_byte"))
-    of = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
-    line = f"outputs of all layers for {of}, freed or not: {maps} MiB"
-    line = f"{line}, {less} without layers that work in place"
-    return f"{line}; im2col {gathered} in all, {largest} for the largest" if layers["im2col_byte"] else line
-
-
 def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/memory/1`` as text."""
     page = Page(screen)
@@ -332,9 +306,22 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
         module_text = f" of {peak['module']}" if peak["module"] else ""
         at = f"{peak['op'] or 'an op without a row'}{module_text} in {peak['pass_name']}"
         page.line(f"peak {format_mebibyte(peak['byte'])} MiB, at {at}")
-        _module_table(page, content)
+        cells = []
+        for row in content["modules"][:MODULES]:
+            role = max(row["roles"], key=row["roles"].__getitem__)
+            name, mostly = row["module"] or "(the model itself)", ROLE_WORDS.get(role, role)
+            cells.append((name, _mebibyte_cell(row["byte"]), mostly))
+        if rest := content["modules"][MODULES:]:
+            cells.append((count_text(len(rest), "other"), _mebibyte_cell(sum(row["byte"] for row in rest)), ""))
+        page.rows(["module at the peak", figure("modules.byte", "MiB"), "mostly"], cells)
     if content["layers"] is not None:
-        page.line(_layers_line(content["layers"]))
+        layers = content["layers"]
+        gathered, largest = format_mebibyte(layers["im2col_byte"]), format_mebibyte(layers["largest_im2col_byte"])
+        maps, less = (format_mebibyte(layers[key]) for key in ("feature_maps_byte", "feature_maps_in_place_byte"))
+        samples = "one sample" if layers["samples"] == 1 else f"{layers['samples']} samples"
+        line = f"outputs of all layers for {samples}, freed or not: {maps} MiB"
+        im2col = f"; im2col {gathered} in all, {largest} for the largest" if layers["im2col_byte"] else ""
+        page.line(f"{line}, {less} without layers that work in place{im2col}")
     if content["target"] is not None:
         page.line(_room_line(content["target"], content["sizes"].get("batch")))
         reserve = content["target"]["reserve_byte"]

@@ -38,10 +38,6 @@ def _add_census(page: Page, census: Census, batch: int | None) -> None:
     table.add_section()
     table.add_row("total", *(_census_cell(name, census["total"][name]) for name in names), style="bold")
     page.table(table)
-    page.lines(_census_sums(census, batch))
-
-
-def _census_sums(census: Census, batch: int | None) -> list[str]:
     maps, total = census["activations"], census["total"]
     whole, data, less = (
         format_mebibyte(maps[name]) for name in ("feature_maps_byte", "input_byte", "feature_maps_in_place_byte")
@@ -69,7 +65,7 @@ def _census_sums(census: Census, batch: int | None) -> list[str]:
         lines.append(
             f"not counted, because at inference they return their input: {', '.join(census['not_counted'])}"
         )
-    return lines
+    page.lines(lines)
 
 
 LABEL, SCOPE = 24, 40
@@ -133,13 +129,8 @@ def _group_columns(content: Entry, other_times: str) -> list[Column]:
     if other_times:
         columns += [Column(other_times, "right", _traced), Column("share", "right", share("traced_share"), 3)]
     if "time_s" in content["total"]:
-        columns.append(
-            Column(
-                "predicted" if other_times else figure("time_s")[0],
-                "right",
-                _amount_of("time_s", "time", lambda span: seconds(span["value"])),
-            )
-        )
+        time = _amount_of("time_s", "time", lambda span: seconds(span["value"]))
+        columns.append(Column("predicted" if other_times else figure("time_s")[0], "right", time))
         columns += [Column("interval", "", _interval, 4 if other_times else 0)] if predicted else []
         columns.append(Column(*figure("time_share"), share("time_share")))
     if predicted:
@@ -156,26 +147,6 @@ def _group_label(row: Entry, separator: str) -> str:
     depth = row.get("depth", 0)
     name = str(row["group"])
     return "  " * depth + name.rpartition(separator)[2] if separator and depth else name
-
-
-def _add_rows(page: Page, content: Entry) -> None:
-    rows, total, top = content["rows"], content["total"], content["top"]
-    columns = _group_columns(content, _word_of_traced(content) if "traced_s" in total else "")
-    labels = [_group_label(row, content["by"]["separator"] or "") for row in rows]
-    widest = max(map(len, [*labels, "(99 others)"]))
-    reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
-    columns = fitting(columns, [*rows, total], reserved, page.screen.width)
-    table = table_of_numbers([content["by"]["name"], *((column.header, column.justify) for column in columns)])
-    for label, row in zip(labels, rows, strict=True):
-        table.add_row(label, *(column.write(row) for column in columns))
-    if top is not None and top["rest"] is not None:
-        rest = top["rest"]
-        table.add_row(
-            f"({count_text(rest['groups'], 'other')})", *(column.write(rest) for column in columns), style="dim"
-        )
-    table.add_section()
-    table.add_row("total", *(column.write(total) for column in columns), style="bold")
-    page.table(table)
 
 
 _MEASURES = {"time": "time", "flop": "arithmetic (flop)", "byte": "memory traffic (byte)"}
@@ -220,7 +191,9 @@ def _word_of_traced(content: Entry) -> str:
     return "measured" if not ops or ops["scaled_by"] == 1 else f"measured ÷{ops['scaled_by']:.2g}"
 
 
-def _view_head(content: Entry) -> list[str]:
+def format_model_view(content: Entry, screen: Screen = PLAIN) -> str:
+    """Format ``fomkit/show/1`` of a model as text."""
+    page = Page(screen)
     parameters = content["parameters"]["total"]
     learned = "" if parameters is None else f"; {parameters:,} parameters"
     what = "one inference" if content["mode"] == "infer" else "one training step"
@@ -231,14 +204,25 @@ def _view_head(content: Entry) -> list[str]:
         target = content["target"]
         times = f"; times: {f'as {_word_of_traced(content)}' if target is None else f'predicted on {target}'}"
         times += f", beside those {_word_of_traced(content)}" if "traced_s" in content["total"] else ""
-    return [f"{content['name']}: {content['title']}", f"{what}, {named_sizes(content)}{learned}; {order}{times}"]
-
-
-def format_model_view(content: Entry, screen: Screen = PLAIN) -> str:
-    """Format ``fomkit/show/1`` of a model as text."""
-    page = Page(screen)
-    page.lines(_view_head(content))
-    _add_rows(page, content)
+    page.line(f"{content['name']}: {content['title']}")
+    page.line(f"{what}, {named_sizes(content)}{learned}; {order}{times}")
+    rows, total, top = content["rows"], content["total"], content["top"]
+    columns = _group_columns(content, _word_of_traced(content) if "traced_s" in total else "")
+    labels = [_group_label(row, content["by"]["separator"] or "") for row in rows]
+    widest = max(map(len, [*labels, "(99 others)"]))
+    reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
+    columns = fitting(columns, [*rows, total], reserved, page.screen.width)
+    table = table_of_numbers([content["by"]["name"], *((column.header, column.justify) for column in columns)])
+    for label, row in zip(labels, rows, strict=True):
+        table.add_row(label, *(column.write(row) for column in columns))
+    if top is not None and top["rest"] is not None:
+        rest = top["rest"]
+        table.add_row(
+            f"({count_text(rest['groups'], 'other')})", *(column.write(rest) for column in columns), style="dim"
+        )
+    table.add_section()
+    table.add_row("total", *(column.write(total) for column in columns), style="bold")
+    page.table(table)
     page.lines(_group_notes(content))
     if content["layers"] is not None:
         page.line("")
@@ -313,15 +297,12 @@ def _flop_ratio(layer: Entry) -> str:
 
 
 def _method_columns(with_time: bool) -> list[Column]:
+    direct_flop = _by("direct", "flop", partial(format_quantity, dimension="flop"))
     columns = [
         Column("pass", "", lambda layer: layer["pass_name"]),
         Column(*figure("count"), lambda layer: f"{layer['count']:,.0f}", 1),
         Column("layer", "", lambda layer: _first_place(layer["modules"]), 9),
-        Column(
-            *figure("flop", "direct flop"),
-            _by("direct", "flop", partial(format_quantity, dimension="flop")),
-            8 if with_time else 2,
-        ),
+        Column(*figure("flop", "direct flop"), direct_flop, 8 if with_time else 2),
     ]
     if with_time:
         columns.append(Column(*figure("direct_s"), _by("direct", "floor_s", seconds), 4))
@@ -332,12 +313,13 @@ def _method_columns(with_time: bool) -> list[Column]:
         Column(*figure("workspace_byte"), _by("", "workspace_byte", format_mebibyte), 2 if with_time else 0),
     ]
     if with_time:
+
+        def time(layer: Entry) -> str:
+            return "missing" if layer["time_s"] is None else seconds(layer["time_s"]["value"])
+
         columns += [
             Column(*figure("best_s"), _by("", "floor_s", seconds)),
-            Column(
-                *figure("time_s", "predicted"),
-                lambda layer: "missing" if layer["time_s"] is None else seconds(layer["time_s"]["value"]),
-            ),
+            Column(*figure("time_s", "predicted"), time),
             Column("interval", "", lambda layer: format_interval(layer["time_s"], "time_s"), 6),
             Column("time from", "", lambda layer: layer["time_source"] or "", 5),
         ]
@@ -347,24 +329,6 @@ def _method_columns(with_time: bool) -> list[Column]:
 def _first_place(modules: list[str]) -> str:
     more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
     return f"{modules[0] or '(none)'}{more}"
-
-
-def _add_methods(page: Page, content: Entry) -> None:
-    table = table_of_numbers(
-        ["method", figure("possible_in"), figure("best_in"), figure("largest_workspace_byte"),
-         "not possible"]
-    )  # fmt: skip
-    table.columns[-1].no_wrap = False
-    for method in content["methods"]:
-        byte = method["largest_workspace_byte"]
-        why = "; ".join(f"{reason} ({count})" for reason, count in method["absent"].items())
-        table.add_row(
-            method["title"], f"{method['possible_in']:,.0f}",
-            f"{method['best_in']:,.0f}" if method["best_in"] else "",
-            "" if byte is None else format_mebibyte(byte), why,
-        )  # fmt: skip
-    page.line("")
-    page.table(table)
 
 
 def _method_notes(content: Entry) -> list[str]:
@@ -402,7 +366,21 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
         ["convolution", *((column.header, column.justify) for column in columns)],
         ((layer["shape"], *(column.write(layer) for column in columns)) for layer in layers),
     )
-    _add_methods(page, content)
+    table = table_of_numbers(
+        ["method", figure("possible_in"), figure("best_in"), figure("largest_workspace_byte"),
+         "not possible"]
+    )  # fmt: skip
+    table.columns[-1].no_wrap = False
+    for method in content["methods"]:
+        byte = method["largest_workspace_byte"]
+        why = "; ".join(f"{reason} ({count})" for reason, count in method["absent"].items())
+        table.add_row(
+            method["title"], f"{method['possible_in']:,.0f}",
+            f"{method['best_in']:,.0f}" if method["best_in"] else "",
+            "" if byte is None else format_mebibyte(byte), why,
+        )  # fmt: skip
+    page.line("")
+    page.table(table)
     page.lines(_method_notes(content))
     if content["interval"] is not None:
         page.line(f"intervals: {level_text(content['interval'])}")

@@ -94,15 +94,12 @@ def format_terms(one: Estimated) -> str:
 
 def energy_lines(models: Sequence[Estimated]) -> list[str]:
     """Format one line for each model with energy, and one for all that lack the same facts on a machine."""
-    missing: dict[tuple[str, ...], list[tuple[Estimated, EnergyUsed]]] = {}
-    lines = []
-    for model in models:
-        energy = model["energy_j"]
-        if energy is not None and energy["step"] is None:
-            missing.setdefault((model["target"], *energy["missing"]), []).append((model, energy))
-        elif energy is not None:
-            lines.append(energy_line(model, energy))
-    for (target, *reasons), similar in missing.items():
+    known = [(model, energy) for model in models if (energy := model["energy_j"]) is not None]
+    lines = [energy_line(*one) for one in known if one[1]["step"] is not None]
+    without = (one for one in known if one[1]["step"] is None)
+    for (target, *reasons), similar in by_key(
+        ((one[0]["target"], *one[1]["missing"]), one) for one in without
+    ).items():
         if len(similar) == 1:
             lines.append(energy_line(*similar[0]))
             continue
@@ -226,11 +223,7 @@ def _cost_money(page: Page, content: CostContent) -> None:
     page.lines(f"  {note}" for note in money["notes"])
 
 
-def _currency(content: CostContent) -> str:
-    return content["money"]["currency"] if content["money"] else ""
-
-
-def _add_inference(page: Page, content: CostContent) -> None:
+def _add_inference(page: Page, content: CostContent, currency: str) -> None:
     one = content["inference"]
     if one is None:
         why = "it is priced on one device" if "job" in content else "the profile has no forward pass"
@@ -241,19 +234,10 @@ def _add_inference(page: Page, content: CostContent) -> None:
     rate = between(one["sample_per_s"], lambda value: format_number(value, 4), f"{made}/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
     if one["money_per_million"] is not None:
-        million = format_money(one["money_per_million"], _currency(content))
-        page.line(f"  a million {made} cost {million}")
+        page.line(f"  a million {made} cost {format_money(one['money_per_million'], currency)}")
     if one["excludes"]:
         page.line(f"  excluded: {', '.join(one['excludes'])}")
     page.lines(f"  {message}" for message in one["deviations"])
-
-
-def _carbon(page: Page, content: CostContent) -> None:
-    energy, carbon = content["energy_j"], content["carbon"]
-    if energy is not None and energy["run"] is not None:
-        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
-    if carbon is not None:
-        _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
 
 
 def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | None, what: str) -> None:
@@ -273,29 +257,6 @@ def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | Non
     page.lines(f"  {note}" for note in carbon["notes"])
 
 
-def _target_line(page: Page, content: CostContent) -> None:
-    one = content["to_target"]
-    if one is None:
-        return
-    cost = "" if one["money"] is None else f", {format_money(one['money'], _currency(content))}"
-    epochs = between(one["epochs"], lambda value: format_number(value, 3), "epochs")
-    goal = f"to {one['metric']} {one['target']:g} at batch {content['batch']:,}"
-    page.line(f"{goal}: {epochs}, {format_time(one['to_target_s'])}{cost} ({one['source']})")
-    page.lines(f"  {note}" for note in one["notes"])
-
-
-def _speedup(page: Page, content: CostContent) -> None:
-    one = content["speedup"]
-    if one is None:
-        return
-    modelled = between(one["modelled"], lambda value: format_number(value, 3))
-    alone = alone_text(one["excludes_alone"])
-    page.line(f"modelled speed-up over {one['baseline']}, {one['of']}: {modelled}{f'; {alone}' if alone else ''}")
-    if one["naive_product"] is not None:
-        factors = " × ".join(f"{factor:g}" for factor in one["claimed"].values())
-        page.line(f"  naive: {factors} = {one['naive_product']:,.7g}, a {one['naive']}")
-
-
 def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/cost/1`` as text."""
     page = Page(screen)
@@ -304,8 +265,28 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     times = f"step {format_time(content['step_s'])}, run {format_time(content['run_s'])}"
     page.line(f"{title}: {times}{mark_of(content)}", "bold")
     page.lines(job_lines(content))
-    for write in (_cost_money, _target_line, _add_inference, _carbon, _speedup):
-        write(page, content)
+    _cost_money(page, content)
+    currency = content["money"]["currency"] if content["money"] else ""
+    if (goal := content["to_target"]) is not None:
+        cost = "" if goal["money"] is None else f", {format_money(goal['money'], currency)}"
+        epochs = between(goal["epochs"], lambda value: format_number(value, 3), "epochs")
+        what = f"to {goal['metric']} {goal['target']:g} at batch {content['batch']:,}"
+        page.line(f"{what}: {epochs}, {format_time(goal['to_target_s'])}{cost} ({goal['source']})")
+        page.lines(f"  {note}" for note in goal["notes"])
+    _add_inference(page, content, currency)
+    energy, carbon = content["energy_j"], content["carbon"]
+    if energy is not None and energy["run"] is not None:
+        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
+    if carbon is not None:
+        _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
+    if (gain := content["speedup"]) is not None:
+        modelled = between(gain["modelled"], lambda value: format_number(value, 3))
+        alone = alone_text(gain["excludes_alone"])
+        also = f"; {alone}" if alone else ""
+        page.line(f"modelled speed-up over {gain['baseline']}, {gain['of']}: {modelled}{also}")
+        if gain["naive_product"] is not None:
+            factors = " × ".join(f"{factor:g}" for factor in gain["claimed"].values())
+            page.line(f"  naive: {factors} = {gain['naive_product']:,.7g}, a {gain['naive']}")
     _once(page, content["once"])
     if content["excludes"]:
         terms = ", ".join(content["excludes"])
@@ -349,19 +330,6 @@ def _phase_row(entry: Phase, currency: str | None) -> list[str]:
     ]  # fmt: skip
 
 
-def _phase_table(page: Page, entry: MachinePhases) -> None:
-    """Add the table of phases; columns that no phase fills are left out."""
-    rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
-    head: list[Header] = [
-        "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
-        figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
-        figure("energy_j"),
-    ]  # fmt: skip
-    # The main result is the duration, so the columns about the count of runs are dropped first.
-    first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
-    page.filled_rows(head, rows, first_out)
-
-
 def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]) -> str:
     """Format a sum: without interval where a phase has no spread, and as a lower bound where a phase is one."""
     span, exact = entry[name], entry["no_spread"][name]
@@ -380,7 +348,15 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
 
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
-    _phase_table(page, entry)
+    rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
+    head: list[Header] = [
+        "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
+        figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
+        figure("energy_j"),
+    ]  # fmt: skip
+    # The main result is the duration, so the columns about the count of runs are dropped first.
+    first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
+    page.filled_rows(head, rows, first_out)
     lacking = [
         f"no duration for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]
     ]
@@ -389,7 +365,15 @@ def _machine(page: Page, entry: MachinePhases) -> None:
     shares = {phase["name"]: phase["explained"] or 0.0 for phase in entry["phases"]}
     for message in run_notes({name: shares[name] for name in entry["little_explained"]}, "its duration is"):
         page.line(message, "yellow")
-    _campaign_money(page, entry)
+    if entry["price"] is None:
+        page.line(NO_PRICE)
+    elif entry["money"] is None:
+        page.line(f"money in all: {LACKING}")
+    else:
+        paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
+        units = f"{paid:,} of them" if paid > 1 else "all of it"
+        total = _total_text(entry, "money", lambda span: format_money(span, currency))
+        page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
     if entry["energy_j"] is None:
         page.line(f"energy in all: {_why_no_energy(entry)}")
     else:
@@ -400,18 +384,6 @@ def _machine(page: Page, entry: MachinePhases) -> None:
         if phase["excludes"]:
             page.line(f"{phase['name']}: excluded: {', '.join(phase['excludes'])}; a lower bound")
         page.lines(f"{phase['name']}: {message}" for message in phase["deviations"])
-
-
-def _campaign_money(page: Page, entry: MachinePhases) -> None:
-    if entry["price"] is None:
-        page.line(NO_PRICE)
-    elif entry["money"] is None:
-        page.line(f"money in all: {LACKING}")
-    else:
-        paid, currency = entry["paid_units"] or 1, entry["currency"] or ""
-        units = f"{paid:,} of them" if paid > 1 else "all of it"
-        total = _total_text(entry, "money", lambda span: format_money(span, currency))
-        page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
 
 
 def _why_no_energy(entry: MachinePhases) -> str:

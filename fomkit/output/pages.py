@@ -194,13 +194,9 @@ def chart_file(chart: alt.TopLevelMixin, ending: str) -> str | bytes:
     return text.getvalue()
 
 
-LIBRARIES = ("itables", "jinja2", "vl_convert")
-"""Libraries that a page needs besides those of figures."""
-
-
 def check_libraries() -> None:
     """Raise before the work unless all libraries that a page needs are installed."""
-    check_plotting("report", *LIBRARIES)
+    check_plotting("report", "itables", "jinja2", "vl_convert")
 
 
 def safe_json(content: Any) -> str:

@@ -124,27 +124,6 @@ def _rated_cells(line: view.LineContent, sides: tuple[str, str], *, with_unit: b
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
 
 
-def _add_lines(page: Page, content: view.SuiteContent) -> None:
-    sides = (content["baseline"], content["target"])
-    unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
-    words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
-    rates = [(f"{name}\n{what}", "right") for name in sides for what in (unit, "interval")]
-    with_unit = len(_units(content)) > 1
-    heads: list[Header] = ["line", *words, *rates, *(["unit"] * with_unit), figure("ratio"), figure("interval"),
-             figure("weight")]  # fmt: skip
-    rows = [[*_rated_cells(line, sides, with_unit=with_unit)] for line in content["lines"]]
-    page.filled_rows(heads, rows, first_out=[*words[::-1], *(head for head, _ in rates[1::2])])
-
-
-def _line_notes(content: view.SuiteContent) -> Iterator[str]:
-    """Yield the notes of the estimates behind the lines, equal notes of several lines once."""
-    lines = by_key(
-        ((name, message), line["name"])
-        for line in content["lines"] for name, rated in line["machines"].items() for message in rated["notes"]
-    )  # fmt: skip
-    return (f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
-
-
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
     met = dict(zip(PROPOSAL, ACCEPTANCE, strict=True)).get(threshold["verdict"], threshold["verdict"])
@@ -224,14 +203,27 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
         show_merit(page, content["fom"], _units(content))
         if content["threshold"] is not None:
             page.line(_verdict_line(content["threshold"]))
-    _add_lines(page, content)
+    sides = (content["baseline"], content["target"])
+    unit = "rate" if all(line["relative"] for line in content["lines"]) else "units/day"
+    words = ("required", "class", "basis", "party", *(f"{name} from" for name in sides))
+    rates = [(f"{name}\n{what}", "right") for name in sides for what in (unit, "interval")]
+    with_unit = len(_units(content)) > 1
+    heads: list[Header] = ["line", *words, *rates, *(["unit"] * with_unit), figure("ratio"), figure("interval"),
+             figure("weight")]  # fmt: skip
+    rows = [[*_rated_cells(line, sides, with_unit=with_unit)] for line in content["lines"]]
+    page.filled_rows(heads, rows, first_out=[*words[::-1], *(head for head, _ in rates[1::2])])
     if calibrated := content.get("calibrated"):
         _calibrated(page, calibrated, (content["baseline"], content["target"]))
     for campaign in content["campaigns"]:
         days = ", ".join(f"{name} {_rate_text(value, 5)}" for name, value in campaign["days"].items())
         units = f"{campaign['units']:,.8g} units of {campaign['line']}"
         page.line(f"campaign {campaign['name']}: {units}; days: {days}")
-    page.notes([*_line_notes(content), *content["notes"]])
+    lines = by_key(  # the notes of the estimates behind the lines, equal notes of several lines once
+        ((name, message), line["name"])
+        for line in content["lines"] for name, rated in line["machines"].items() for message in rated["notes"]
+    )  # fmt: skip
+    page.notes(f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
+    page.notes(content["notes"])
     return page.text()
 
 

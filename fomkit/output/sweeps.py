@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import starmap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
@@ -14,9 +13,8 @@ from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
-    from fomkit.plan.job import System
     from fomkit.plan.scaling import Needed
-    from fomkit.verbs.scaling import PointContent, Reference, ScalingContent
+    from fomkit.verbs.scaling import Reference, ScalingContent
     from fomkit.whatif.sweep_result import AxisContent, SweepContent
 
 
@@ -37,14 +35,6 @@ def _in_percent(span: Ends) -> str:
     return f"{span['value']:.1%}{ends}"
 
 
-def _curve_cells(point: PointContent) -> Iterator[str]:
-    yield from (f"{point[name]:,}" for name in ("nodes", "devices", "batch"))
-    yield from (_seconds_of(point["step_s"]), _between(point["step_s"]))
-    yield from (_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s"))
-    yield from (format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]))
-    yield LIMITS.get(point["limit"], point["limit"]) + mark_of(point)
-
-
 def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     mode = reference["mode"]
     points = [point for point in content["points"] if point["mode"] == mode]
@@ -58,7 +48,11 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
         [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
          figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
          "limit"],
-        map(_curve_cells, points),
+        ([*(f"{point[name]:,}" for name in ("nodes", "devices", "batch")),
+          _seconds_of(point["step_s"]), _between(point["step_s"]),
+          *(_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s")),
+          format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]),
+          LIMITS.get(point["limit"], point["limit"]) + mark_of(point)] for point in points),
         first_out=[*map(title_of, ("bubble_s", "busy_s", "exposed_s", "devices", "batch", "interval")), "limit"],
     )  # fmt: skip
 
@@ -78,10 +72,9 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     if found is None:
         return
     page.heading("bandwidth per device that a speed-up needs, without overlap, each replica with its own batch")
+    rates = ((one, _needed(one["needed_byte_per_s"])) for one in found["whole"])
     parts = [
-        f"{count_text(one['replicas'], 'replica')}: {_needed(one['needed_byte_per_s'])} on links of tier "
-        f"{one['tier']}"
-        for one in found["whole"]
+        f"{count_text(one['replicas'], 'replica')}: {rate} on links of tier {one['tier']}" for one, rate in rates
     ]
     way = {"auto": "the fastest way of those priced", "parameter_server": "a parameter server"}
     by = way.get(found["algorithm"], f"a {found['algorithm']}")
@@ -95,19 +88,6 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
         ((layer["module"] or "(the model itself)", format_quantity(layer["gradient_byte"], "byte"),
           _seconds_of(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
     )  # fmt: skip
-
-
-def _add_memory(page: Page, content: ScalingContent) -> None:
-    known = [(point["peak_byte"], point) for point in content["points"] if point["peak_byte"] is not None]
-    if known and content["capacity_byte"] is not None:
-        byte, most = max(known, key=lambda one: one[0])
-        word = "holds" if most["fits"] else "does not hold"
-        where = f"({most['mode']}, nodes {most['nodes']:,})"
-        peak = f"memory: at most {memory_text(byte)} a device"
-        page.line(f"{peak} {where}; {content['target']} {word} it")
-    elif not known:
-        page.line("memory: unknown for this layout or profile")
-    page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
 
 
 def _add_goal(page: Page, content: ScalingContent) -> None:
@@ -129,14 +109,6 @@ def _add_goal(page: Page, content: ScalingContent) -> None:
             page.line(f"{point['mode']}, {count_text(point['nodes'], 'node')}: {found['why']}")
 
 
-def _system_cells(row: PointContent, system: System) -> Iterator[str]:
-    rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
-    yield from (row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}")
-    yield from (f"{system['useful_share']:.1%}", "" if every is None else seconds(every))
-    yield "" if rate is None else format_number(rate["value"]) + mark_of(row)
-    yield "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}"
-
-
 def _system(page: Page, content: ScalingContent) -> None:
     rows = [(point, point["system"]) for point in content["points"] if point["system"] is not None]
     if not rows:
@@ -144,26 +116,23 @@ def _system(page: Page, content: ScalingContent) -> None:
         page.line(f"no {content['unit']}s a day: {why}")
         return
     page.heading(f"{content['unit']}s of the whole system a day")
+    cells = []
+    for row, system in rows:
+        rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
+        cells.append([
+            row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}",
+            f"{system['useful_share']:.1%}", "" if every is None else seconds(every),
+            "" if rate is None else format_number(rate["value"]) + mark_of(row),
+            "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
+        ])  # fmt: skip
     page.rows(
         ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
          figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")],
-        starmap(_system_cells, rows),
+        cells,
         first_out=[*map(title_of, ("checkpoint_interval_s", "useful_share", "runs_at_once"))],
     )  # fmt: skip
     if message := upper_bounds(rows[0][1]["excludes"]):
         page.line(message)
-
-
-def _add_evidence(page: Page, content: ScalingContent) -> None:
-    """Add the source of the times, and the terms that the steps exclude."""
-    points = content["points"]
-    for one in {point["mode"]: point for point in points}.values():
-        shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
-        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
-        page.line(f"time sources of a {one['mode']} step, nodes {one['nodes']:,}: {parts}")
-    if content["excludes"]:
-        page.line(f"excluded from a step: {', '.join(content['excludes'])}; it is a lower bound")
-    page.notes(content["notes"])
 
 
 def _stack(page: Page, content: ScalingContent) -> None:
@@ -192,12 +161,28 @@ def format_scaling(content: ScalingContent, screen: Screen = PLAIN) -> str:
     for why in dict.fromkeys(one["why"] for one in content["not_estimated"]):
         nodes = [f"{one['nodes']:,}" for one in content["not_estimated"] if one["why"] == why]
         page.line(f"no step at {', '.join(nodes)} {'node' if nodes == ['1'] else 'nodes'}: {why}")
-    _add_memory(page, content)
+    known = [(point["peak_byte"], point) for point in content["points"] if point["peak_byte"] is not None]
+    if known and content["capacity_byte"] is not None:
+        byte, most = max(known, key=lambda one: one[0])
+        word = "holds" if most["fits"] else "does not hold"
+        where = f"({most['mode']}, nodes {most['nodes']:,})"
+        peak = f"memory: at most {memory_text(byte)} a device"
+        page.line(f"{peak} {where}; {content['target']} {word} it")
+    elif not known:
+        page.line("memory: unknown for this layout or profile")
+    page.lines((f"{UNFIT} {message}" for message in content["does_not_fit"]), "yellow")
     _bandwidth(page, content)
     _system(page, content)
     _add_goal(page, content)
     _stack(page, content)
-    _add_evidence(page, content)
+    points = content["points"]
+    for one in {point["mode"]: point for point in points}.values():
+        shares = sorted(one["coverage"].items(), key=lambda share: -share[1])
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        page.line(f"time sources of a {one['mode']} step, nodes {one['nodes']:,}: {parts}")
+    if content["excludes"]:
+        page.line(f"excluded from a step: {', '.join(content['excludes'])}; it is a lower bound")
+    page.notes(content["notes"])
     page.line(f"assumed: {'; '.join(content['assumed'])}")
     return page.text()
 
@@ -256,25 +241,6 @@ def format_sweep(content: SweepContent, screen: Screen = PLAIN) -> str:
     if content["price"]:
         units["cost"] = content["price"]["currency"]
     page.lines(f"  {_varied(one)}" for one in content["varied"])
-    _add_best(page, content, units)
-    _front(page, content, units)
-    if message := upper_bounds(content["excludes"], "rates"):
-        page.line(f"{message}; times and costs are lower bounds")
-    price = content["price"]
-    if price and price["date"]:
-        page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
-    page.lines(f"without {_WORDS[name]}: {why}" for name, why in content["absent"].items())
-    page.lines(f"assumed: {text}" for text in content["assumed"])
-    page.notes(content["notes"], "yellow")
-    return page.text()
-
-
-def _varied_names(content: SweepContent) -> list[str]:
-    """Return the names of the parameters with more than one value."""
-    return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
-
-
-def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
     names = _varied_names(content)
     page.line("")
     if count := content["too_large"]:
@@ -294,6 +260,21 @@ def _add_best(page: Page, content: SweepContent, units: Mapping[str, str]) -> No
         page.line(
             f"best {_WORDS[one['column']]}: {_point_cell(point, one['column'], units)}{where}{unsure}", "bold"
         )
+    _front(page, content, units)
+    if message := upper_bounds(content["excludes"], "rates"):
+        page.line(f"{message}; times and costs are lower bounds")
+    price = content["price"]
+    if price and price["date"]:
+        page.line(f"price: of {price['date']}, in {price['currency']} per {price['per']} ({price['source']})")
+    page.lines(f"without {_WORDS[name]}: {why}" for name, why in content["absent"].items())
+    page.lines(f"assumed: {text}" for text in content["assumed"])
+    page.notes(content["notes"], "yellow")
+    return page.text()
+
+
+def _varied_names(content: SweepContent) -> list[str]:
+    """Return the names of the parameters with more than one value."""
+    return [one["name"] for one in content["varied"] if one["least"] != one["most"]]
 
 
 def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, level_text
-from fomkit.core.units import format_number
+from fomkit.core.units import by_key, format_number
 from fomkit.output.money import energy_lines
 from fomkit.output.screen import PLAIN, Page, Screen
 from fomkit.output.suites import show_merit
@@ -75,17 +75,6 @@ DROPPED_FIRST = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "int
 """Columns that a narrow terminal drops first (the step's interval before the rate's). The ratio is kept."""
 
 
-def _add_table(page: Page, models: Sequence[Estimated]) -> None:
-    order = list(dict.fromkeys(model["model"] for model in models))
-    rows = [_estimate_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
-    names = [name for name in rows[0] if name != _RATIO or any(row[_RATIO] for row in rows)]
-    headers = [
-        (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
-        for name in names
-    ]
-    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=DROPPED_FIRST)
-
-
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
     """Format what each precision in the table means, and on which machines, once for all models that share it.
 
@@ -109,51 +98,36 @@ def _precision_lines(models: Sequence[Estimated]) -> list[str]:
     return lines
 
 
-def _size_lines(models: Sequence[Estimated]) -> list[str]:
-    """Format the sizes besides the batch, such as tokens of a sequence, once for all models that share them."""
-    named: dict[str, dict[str, None]] = {}
-    for one in models:
-        text = ", ".join(f"{name} {size:,}" for name, size in one["sizes"].items() if name != "batch")
-        named.setdefault(text, {})[one["model"]] = None
-    owners = {text: f" ({', '.join(names)})" if len(named) > 1 else "" for text, names in named.items() if text}
-    return [f"sizes: {text}{names}" for text, names in owners.items()]
-
-
 _PERIODS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+_NO_RUN = "the profile does not define a run: add --samples, --epochs or both"
 FEW = 4
 """Largest number of estimates that have a headline each; more are only in the table."""
 
 
-def _period(span: Ends) -> tuple[str, str]:
-    """Format a time in the largest suitable unit, and the bounds of its interval in the same unit."""
+def _headline(one: Estimated) -> str:
+    """Format the main results: the time of a run, units a day, and the ratio to the baseline."""
+    rate = one["unit_per_day"]
+    span = one["run_s"] if rate is not None and one["run_s"] is not None else one["step_s"]
+    # In the largest suitable unit, the bounds in the same one.
     name, period = next((one for one in _PERIODS if span["value"] >= one[1]), _PERIODS[-1])
     value, low, high = (format_number(span[end] / period, 3) for end in ("value", "low", "high"))
     ends = NO_SPREAD if span["low"] == span["high"] else NARROW if low == high else f"{low} … {high}"
-    return f"{value} {name}", f" ({ends})"
-
-
-def _headline(one: Estimated) -> str:
-    """Format the main results: the time of a run, units a day, and the ratio to the baseline."""
-    rate, best = one["unit_per_day"], ", ".join(one["excludes"])
-    value, ends = _period(one["run_s"] if rate is not None and one["run_s"] is not None else one["step_s"])
+    text = f"{value} {name} a {'step' if rate is None else 'run'} ({ends})"
+    if rate is not None:
+        text += f", {format_number(rate['value'], 3)} {one['unit']}s a day"
+    text += mark_of(one)
+    if tokens := one.get("token_per_s"):
+        text += f", {format_number(tokens['value'], 3)} tokens/s a device ({format_interval(tokens, None)})"
+    if one["excludes"]:
+        text += f", at best: without {', '.join(one['excludes'])}"
     if rate is None:
-        text = f"{value} a step{ends}{mark_of(one)}"
-    else:
-        text = f"{value} a run{ends}, {format_number(rate['value'], 3)} {one['unit']}s a day{mark_of(one)}"
-    tokens = one.get("token_per_s")
-    text += (
-        f", {format_number(tokens['value'], 3)} tokens/s a device ({format_interval(tokens, None)})"
-        if tokens
-        else ""
-    )
-    text += f", at best: without {best}" if best else ""
-    text += "" if rate is not None else "; the profile does not define a run: add --samples, --epochs or both"
-    ratio = one.get("ratio")
-    times = f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else ""
-    alone = alone_text(ratio["excludes_alone"]) if ratio else ""
-    faster = f"; {times} times {ratio['baseline']}{f', but {alone}' if alone else ''}" if ratio else ""
+        text += f"; {_NO_RUN}"
+    if ratio := one.get("ratio"):
+        text += f"; {format_number(ratio['value'], 3)} ({format_interval(ratio, None)}) times {ratio['baseline']}"
+        if alone := alone_text(ratio["excludes_alone"]):
+            text += f", but {alone}"
     place = "" if one["scope"] == "device" else f", one {one['scope']}"
-    return f"{one['model']} on {one['target']}{place}: {text}{faster}"
+    return f"{one['model']} on {one['target']}{place}: {text}"
 
 
 def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
@@ -163,13 +137,27 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     on_targets = [model for model in models if model["target"] not in over]
     page.lines([*map(_headline, on_targets), ""] if len(on_targets) <= FEW else [], "bold")
     page.line(_first_line(models))
-    _add_table(page, models)
-    page.lines(_size_lines(models))
+    order = list(dict.fromkeys(model["model"] for model in models))
+    rows = [_estimate_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
+    names = [name for name in rows[0] if name != _RATIO or any(row[_RATIO] for row in rows)]
+    headers = [
+        (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
+        for name in names
+    ]
+    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=DROPPED_FIRST)
+    # Sizes besides the batch, such as tokens of a sequence, once for all models that share them.
+    sizes = by_key(
+        (", ".join(f"{name} {size:,}" for name, size in one["sizes"].items() if name != "batch"), one["model"])
+        for one in models
+    )
+    for text, owners in sizes.items():
+        of = f" ({', '.join(dict.fromkeys(owners))})" if len(sizes) > 1 else ""
+        page.lines([f"sizes: {text}{of}"] * bool(text))
     page.lines(_precision_lines(models))
     page.lines(line for model in models for line in job_lines(model))
     without = dict.fromkeys(one["model"] for one in models if one["run_s"] is None)
     if without and len(models) > FEW:
-        page.line(f"{', '.join(without)}: the profile does not define a run: add --samples, --epochs or both")
+        page.line(f"{', '.join(without)}: {_NO_RUN}")
     excluded = dict.fromkeys(term for model in models for term in model["excludes"])
     page.line(f"scope: one {content['scope']}; {upper_bounds(excluded) or 'nothing excluded'}")
     page.line(f"intervals: {level_text(content['interval'])}, for {content['interval_covers']}")

@@ -155,11 +155,6 @@ def buckets_of(
     return [*found, Bucket(held, ready)] if held else found
 
 
-def stretched(buckets: Sequence[Bucket], factor: float) -> list[Bucket]:
-    """Scale the times of buckets to a backward pass that takes `factor` times as long."""
-    return [bucket._replace(ready_s=bucket.ready_s * factor) for bucket in buckets]
-
-
 def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
     """Send buckets one after the other, each once it is full, while the backward pass goes on.
 

@@ -205,16 +205,6 @@ def _utilisation(estimate: Estimate) -> tuple[float, float]:
         return float(traffic / seconds.sum()), float(floor_s[known].sum() / seconds[known].sum())
 
 
-def _tabled_shares(estimate: Estimate, ops: Ops) -> tuple[float, float]:
-    """Return the shares of the time that rest on timings of ops, and on their measured rows alone."""
-    shares, step = estimate.coverage, estimate.step_time
-    if estimate.job is None:
-        return sum(shares[name] for name in TABLES), shares["measured"]
-    seconds, measured = ops.seconds[0], ops.sources == SOURCES["measured"]  # coverage includes measured links too
-    scale = step.device_s.value / (step.wall_s.value * float(seconds.sum()) or 1.0)
-    return float(seconds[ops.of_table].sum() * scale), float(seconds[measured].sum() * scale)
-
-
 def _other_terms_text(estimate: Estimate) -> str:
     """Describe the terms of a step beside the device's work; "" where there are none."""
     step, job = estimate.step_time, estimate.job
@@ -295,7 +285,13 @@ def _size_condition(estimate: Estimate) -> ConditionText:
 def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     """State for each source of a time's variability whether it is modelled, stated or left out, and by what."""
     ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
-    tabled, measured = _tabled_shares(estimate, ops)
+    # The shares of the time that rest on timings of ops, and on their measured rows alone.
+    tabled, measured = sum(estimate.coverage[name] for name in TABLES), estimate.coverage["measured"]
+    if estimate.job is not None:  # its coverage includes measured links, too
+        seconds, step = ops.seconds[0], estimate.step_time
+        scale = step.device_s.value / (step.wall_s.value * float(seconds.sum()) or 1.0)
+        masks = ops.of_table, ops.sources == SOURCES["measured"]
+        tabled, measured = (float(seconds[mask].sum() * scale) for mask in masks)
     bandwidth, occupancy = _rate_conditions(estimate, tabled, measured)
     reuse: ConditionText = ("not considered", "each op moves its operands once between device and memory")
     if tabled:

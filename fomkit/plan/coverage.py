@@ -63,14 +63,17 @@ WIDE = 5.0
 """Ratio of the bounds of a step above which a note says which ops are the reason."""
 
 
-def wide_notes(step: Span, timed: Callable[[], pd.DataFrame]) -> tuple[str, ...]:
-    """Return a note on a step with a wide interval: the ops that contribute most to it, and their time source."""
-    if not step.high > WIDE * step.low:
-        return ()
-    ops = timed()
-    words = ops["kind"] + " (" + ops["pass_name"].str.replace("_", " ") + "), time source " + ops["time_source"]
-    most = ((ops["high_s"] - ops["low_s"]) * ops["count"]).groupby(words).sum().idxmax()
-    return (f"the bounds of a step differ by a factor of {step.high / step.low:.1f}: most of it is from {most}",)
+def wide_notes(step: Span, timed: Callable[[], pd.DataFrame], machine: Machine) -> tuple[str, ...]:
+    """Return notes on the width of a step's interval: what most of a wide one is from, and `software_notes`."""
+    notes = software_notes(machine)
+    if step.high > WIDE * step.low:
+        ops, factor = timed(), step.high / step.low
+        words = (
+            ops["kind"] + " (" + ops["pass_name"].str.replace("_", " ") + "), time source " + ops["time_source"]
+        )
+        most = ((ops["high_s"] - ops["low_s"]) * ops["count"]).groupby(words).sum().idxmax()
+        notes = (f"the bounds of a step differ by a factor of {factor:.1f}: most of it is from {most}", *notes)
+    return notes
 
 
 def check_work(timed: pd.DataFrame, where: str) -> None:
@@ -274,6 +277,15 @@ def runs_software(timings: pd.DataFrame, software: str) -> bool:
     return bool(wanted) and all(
         wanted <= own for own in cached(timings, None, "software", partial(_software, timings))
     )
+
+
+def software_notes(machine: Machine) -> tuple[str, ...]:
+    """Return a note where a machine states a software that not every kernel of its table ran."""
+    software = machine.software
+    if not software or STEP not in uses_of(machine) or runs_software(machine.timings, software):
+        return ()
+    what = f"not every kernel of {machine.name}'s table ran {software}, which the machine states"
+    return (f"{what}: intervals of steps include {VERSIONS_SPREAD:.0%} for other versions",)
 
 
 def _software(timings: pd.DataFrame) -> list[set[str]]:

@@ -427,7 +427,7 @@ def _deviations(estimated: Estimate, traced: ModelProfile, fitted: Machine, opti
             notes.append(f"no row of {machine.name}'s table is used: it has no {', '.join(sorted(wanted))}")
     return (
         *notes,
-        *wide_notes(estimated.step, lambda: estimated.ops),
+        *wide_notes(estimated.step, lambda: estimated.ops, machine),
         *_smaller_batch_notes(model, traced, fitted, estimated),
         *processor_notes(traced, model, machine),
     )

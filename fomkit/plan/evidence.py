@@ -263,14 +263,6 @@ def explain_ops(one: Estimate, top: int = 10, part: Part | None = None) -> Expla
 TEXTS = ("op", "kind", "pass_name", "dtype", "engine", "time_source", "bound", "evidence")
 
 
-def _module_names(ops: pd.DataFrame) -> list[str]:
-    """Return the module of each op, the first of several."""
-    if "module" not in ops.columns:
-        return [""] * len(ops)
-    pairs = zip(ops["module"].astype("str"), ops["places"].astype(int), strict=True)
-    return [f"{module} and {places - 1} more" if places > 1 else module for module, places in pairs]
-
-
 def _size(row: Mapping[str, Any]) -> str:
     """Write the sizes of an op in short, those of a product in full."""
     if row["kind"] in PRODUCT_KINDS:
@@ -318,14 +310,17 @@ def op_frame(estimated: Estimate) -> pd.DataFrame:
         name: ops[name].to_numpy(np.float64) * count for name in ("time_s", "low_s", "high_s", "flop", "byte")
     }
     known = {name: np.where(column > 0, column, np.nan) for name, column in amounts.items()}
-    rows = row_dicts(ops)
+    rows, modules = row_dicts(ops), [""] * len(ops)
+    if "module" in ops.columns:
+        pairs = zip(ops["module"].astype("str"), ops["places"].astype(int), strict=True)
+        modules = [f"{first} and {places - 1} more" if places > 1 else first for first, places in pairs]
     frame = pd.DataFrame(
         {
             "label": [_label(row) for row in rows],
             **{name: ops[name].astype("str").to_numpy() for name in TEXTS},
             "sizes": [shape_label(row) for row in rows],
             "size": [_size(row) for row in rows],
-            "module": _module_names(ops),
+            "module": modules,
             "count": count,
             **amounts,
             "share": amounts["time_s"] / estimated.step_time.device_s.value,

@@ -200,7 +200,7 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
     return machine
 
 
-def check_host_counts(model: ModelProfile, where: str, launch: str = "eager") -> None:
+def check_host(model: ModelProfile, where: str, launch: str = "eager") -> None:
     """Raise where steps of a model never wait for a host, so that varying its time would change nothing.
 
     `launch`: of the layout.

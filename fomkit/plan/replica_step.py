@@ -29,7 +29,7 @@ from fomkit.parallel.step import (
     step_coverage,
     unhidden,
 )
-from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, stretched, waited
+from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, waited
 from fomkit.plan.coverage import with_wait
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory
@@ -173,7 +173,8 @@ class ReplicaStep:
         found = buckets_of(sized, seconds, backward, self.layout.bucket_byte)
         ordered = sized[sized["row"].notna()].drop_duplicates("id")["row"].to_numpy(int)
         total = float(np.nansum(seconds[ordered[backward[ordered]]]))
-        return stretched(found, backward_s / total) if total > 0 else found
+        stretch = backward_s / total if total > 0 else 1.0
+        return [bucket._replace(ready_s=bucket.ready_s * stretch) for bucket in found]
 
     def _plan(self, samples: int) -> tuple[list[Bucket], tuple[float, float]]:
         """Return the gradient buckets of a microbatch, and the two passes that hide them [s]; computed once."""
@@ -264,10 +265,16 @@ class ReplicaStep:
         )  # fmt: skip
 
     def _work(self, samples: int, microbatches: int, update_share: float, late_s: float) -> _Work:
+        """Return a device's work in a step; ``late_s``: its waits for the host [s]."""
         key = (samples, microbatches, update_share)
         if key not in self._works:
-            one = self.estimate(samples)
-            covered = self._coverage(one, microbatches, update_share, late_s)
+            one, timed = self.estimate(samples), self.estimate(samples).timed
+            # Each pass counts as often as it runs, the update's share once.
+            forward, update = (timed.step.passes == name for name in ("forward", "update"))
+            runs = microbatches * (1.0 + forward * (self.layout.recompute == "full"))
+            runs = np.where(update, update_share, runs)
+            device_s = float(timed.rows.ops.seconds[0, :, 0] @ runs)
+            covered = with_wait(timed.coverage(runs), device_s, late_s, one.machine)
             self._works[key] = _Work(covered, one.precision, one.excludes, Notes(partial(self._notes, one)))
         return self._works[key]
 
@@ -285,19 +292,6 @@ class ReplicaStep:
         one = self.estimate(microbatches_of(samples, devices, self.layout.microbatch)[0])
         too_much = one.fit.fits is False and not self._holds_less
         return OneDevice(one.ops, one.formats, one.fitted, one.fit if too_much else UNKNOWN_FIT)
-
-    def _coverage(
-        self, estimated: Estimate, microbatches: int, update_share: float, late_s: float
-    ) -> dict[str, float]:
-        """Return the shares of the work by time source: each pass as often as it runs, the update's share once.
-
-        `late_s`: the waits for the host in it [s].
-        """
-        timed = estimated.timed
-        forward, update = (timed.step.passes == name for name in ("forward", "update"))
-        runs = np.where(update, update_share, microbatches * (1.0 + forward * (self.layout.recompute == "full")))
-        device_s = float(timed.rows.ops.seconds[0, :, 0] @ runs)
-        return with_wait(timed.coverage(runs), device_s, late_s, estimated.machine)
 
     def held(self, devices: int, samples: int) -> Held | None:
         """Return a device's memory by role, without what zero keeps on other devices; None where it is unknown."""

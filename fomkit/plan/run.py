@@ -31,23 +31,18 @@ FRAMEWORK = "framework"
 """Name of the excluded term that is the framework's work to start ops, besides their launch."""
 
 
-def _framework_s(started: Started, machine: Machine, device_s: Span) -> Span | None:
-    launch = machine.device.launch_s
-    if launch is None or launch.basis == "measured" or launch.low <= 1e-6:  # no graph starts ops faster
-        return None
-    return with_waits(started, replace(machine, host_op_s=EAGER_OP_S), device_s)[0]
-
-
 def eager_step(step: StepTime, started: Started, model: ModelProfile, machine: Machine) -> StepTime:
     """Return the step with `FRAMEWORK` among its excluded terms, where the framework usually takes nearly as long.
 
     Only traced PyTorch programs on machines that state neither their host nor a measured launch: what a rule made
     has a default, and a graph needs no Python.
     """
-    made, known = model.traced_with, machine.host_op_s is not None
+    made, launch, known = model.traced_with, machine.device.launch_s, machine.host_op_s is not None
     if known or made.get("framework") != "torch" or made.get("device") == OF_SIZES:
         return step
-    host = _framework_s(started, machine, step.device_s)
+    if launch is None or launch.basis == "measured" or launch.low <= 1e-6:  # no graph starts ops faster
+        return step
+    host, _ = with_waits(started, replace(machine, host_op_s=EAGER_OP_S), step.device_s)
     late = host is not None and host.value > 0.9 * step.wall_s.value  # at all levels alike
     return replace(step, excludes=(FRAMEWORK, *step.excludes), framework_s=host) if late else step
 

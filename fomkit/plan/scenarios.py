@@ -1,4 +1,9 @@
-"""Many variants of one study as arrays: a model on a machine whose sizes, rates and costs change (`scenarios`)."""
+"""Many variants of one study as arrays: a model on a machine whose sizes, rates and costs change (`scenarios`).
+
+`blocks_of` sorts the rows of a table by their sizes, and times the ops of each block of sizes once, on the machine
+as built. `_block` scales these times to the device of each row, adds them up, and rolls the rows up to runs. Last
+among the axes of arrays are the shapes (u) of a block or its scenarios (s), before them the ops (n).
+"""
 
 from __future__ import annotations
 
@@ -22,15 +27,7 @@ from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import OF_TABLE, Uses, check_bounded, check_covered, check_work, host_source, uses_of
 from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
-from fomkit.plan.options import (
-    Options,
-    change_machine,
-    check_host_counts,
-    choose_scope,
-    choose_sizes,
-    terms,
-    with_host,
-)
+from fomkit.plan.options import Options, change_machine, check_host, choose_scope, choose_sizes, terms, with_host
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
@@ -39,6 +36,8 @@ from fomkit.prediction.donors import ROOFLINE
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
 Array = NDArray[np.float64]
+Columns = Mapping[str, Array]
+"""Sizes of some shapes (u), or parameters of some scenarios (s), by name."""
 
 FORWARD = "forward"
 CELLS, SHAPES = 100_000, 2_000
@@ -66,7 +65,7 @@ class Study:
     uses: Uses
     formats: Formats
     pairs: Mapping[tuple[str, str], NDArray[np.intp]]
-    cache: dict[tuple[tuple[str, bytes], ...], _Shapes] = field(default_factory=dict, repr=False)
+    cache: dict[tuple[tuple[str, bytes], ...], _OpTimes] = field(default_factory=dict, repr=False)
     """The last block of shapes as built: a search, or a sweep, evaluates many machines at the same shapes."""
 
 
@@ -94,7 +93,7 @@ def _split_columns(model: ModelProfile, machine: Machine, table: pd.DataFrame) -
     return sizes, changes
 
 
-class _Shapes(NamedTuple):
+class _OpTimes(NamedTuple):
     """The ops (n) of some shapes (u) on the machine as built, and how their times change with its rates.
 
     `seconds` (3, n, u): value, low and high of all executions [s], 0 where unpriced.
@@ -119,8 +118,8 @@ class _Shapes(NamedTuple):
     kept: Array
 
 
-def _shapes_of(study: Study, timed: Timed) -> _Shapes:
-    """Derive the parts of timed ops that scale with the rates of a machine; see `_Shapes`."""
+def _op_times(study: Study, timed: Timed) -> _OpTimes:
+    """Derive the parts of timed ops that scale with the rates of a machine; see `_OpTimes`."""
     rows, launch = study.step.rows, study.machine.device.launch_s
     arithmetic, floor_s = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None], np.empty(timed.flop.shape)
     for pair, at in study.pairs.items():
@@ -140,7 +139,7 @@ def _shapes_of(study: Study, timed: Timed) -> _Shapes:
     started = study.step.started(timed.launches, timed.executions, seconds[0])
     same = same_ops(*study.step.kinds_and_passes, timed.sources, timed.times[0])
     kept = np.where(known, 0.0, rest)
-    return _Shapes(
+    return _OpTimes(
         seconds, timed.sources, started.ops, started.kernels, measured, same, launched, compute, memory, kept
     )
 
@@ -150,25 +149,25 @@ def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
     return value_of(known.flop_per_s), value_of(known.byte_per_s)
 
 
-def _relative_times(study: Study, here: _Shapes, changes: Mapping[str, Array]) -> Array:
+def _relative_times(study: Study, ops: _OpTimes, changes: Columns) -> Array:
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
     It equals `fomkit.prediction.donors.time_ratio`; all scenarios of a shape share the floors but for their rates.
     `changes`: rates and launch cost (s,), by name.
     """
     launch, follows = study.machine.device.launch_s, followers(study.machine.device)
-    share = here.launched
+    share = ops.launched
     if "launch_s" in changes and launch is not None and launch.value:
         share = share * (changes["launch_s"] / launch.value)
-    share = share + here.kept
+    share = share + ops.kept
     for pair, at in study.pairs.items():
         (built_peak, built_rate), name = _rates(study.machine, pair), peak_name(*pair)
         followed = changes.get(follows.get(name, ""), built_peak)
         peak, rate = 1.0 / changes.get(name, followed), 1.0 / changes.get("byte_per_s", built_rate)
-        # An unknown rate is NaN and not needed by any floor here: fmax ignores it. With both unknown the time
+        # An unknown rate is NaN and not needed by any floor ops: fmax ignores it. With both unknown the time
         # stays.
-        floors = np.fmax(here.compute[at] * peak, here.memory[at] * rate)
-        share[at] += np.where(here.kept[at] > 0, 0.0, floors)
+        floors = np.fmax(ops.compute[at] * peak, ops.memory[at] * rate)
+        share[at] += np.where(ops.kept[at] > 0, 0.0, floors)
     return share
 
 
@@ -192,11 +191,7 @@ class _Case(NamedTuple):
 
 
 def _cases(
-    study: Study,
-    machine: Machine,
-    sizes: Mapping[str, Array],
-    shape: NDArray[np.intp],
-    values: Mapping[str, Array],
+    study: Study, machine: Machine, sizes: Columns, shape: NDArray[np.intp], values: Columns
 ) -> Iterator[_Case]:
     """Yield each model and machine that differ in `terms`, or in the cost of fresh pages at their sizes."""
     pages = machine.device.fresh_byte_per_s is not None
@@ -253,17 +248,17 @@ def _figures_of(study: Study, case: _Case, steps: _Steps) -> Array:
     return np.stack([np.broadcast_to(end, steps.device_s.shape[1:]) for end in (*ends, late)])
 
 
-def _device_times(study: Study, here: _Shapes, which: NDArray[np.bool_]) -> DeviceTimes:
+def _device_times(study: Study, ops: _OpTimes, which: NDArray[np.bool_]) -> DeviceTimes:
     """Add up a selection of the ops of each scenario (s)."""
-    kinds, seconds, sources, same = study.step.kinds_and_passes[0], here.seconds, here.sources, here.same
+    kinds, seconds, sources, same = study.step.kinds_and_passes[0], ops.seconds, ops.sources, ops.same
     if not which.all():
         kinds, seconds = tuple(compress(kinds, which)), seconds[:, which]
         sources, same = sources[which], same[which]
-    ops = Ops(kinds, seconds, sources, OF_TABLE[sources], same)
-    return device_times(ops, study.uses, study.options.interval)
+    chosen = Ops(kinds, seconds, sources, OF_TABLE[sources], same)
+    return device_times(chosen, study.uses, study.options.interval)
 
 
-def _started(study: Study, here: _Shapes, costs: Mapping[str, Array]) -> tuple[Started, Machine]:
+def _started(study: Study, ops: _OpTimes, costs: Columns) -> tuple[Started, Machine]:
     """Return what the host starts in each scenario, and a machine with the cost of a start that serves all.
 
     Host time is starts times their cost: a cost that the scenarios change is 1 s there, and multiplies the starts.
@@ -272,33 +267,36 @@ def _started(study: Study, here: _Shapes, costs: Mapping[str, Array]) -> tuple[S
     machine = change_machine(study.machine, dict.fromkeys(costs, 1.0))
     of_op = "launch_s" if machine.host_op_s is None else HOST
     of_kernel = HOST if machine.device.launch_s is None else "launch_s"
-    ops, kernels = here.ops * costs.get(of_op, 1.0), here.kernels * costs.get(of_kernel, 1.0)
-    return Started(study.step.units, ops, kernels, study.step.unit_shares @ here.seconds[0]), machine
+    first, more = ops.ops * costs.get(of_op, 1.0), ops.kernels * costs.get(of_kernel, 1.0)
+    return Started(study.step.units, first, more, study.step.unit_shares @ ops.seconds[0]), machine
 
 
 def _block(
-    study: Study, shapes: _Shapes, sizes: Mapping[str, Array], changes: pd.DataFrame, shape: NDArray[np.intp]
+    study: Study, built: _OpTimes, sizes: Columns, changes: pd.DataFrame, shape: NDArray[np.intp]
 ) -> pd.DataFrame:
     """Estimate scenarios (s) of one block of shapes; `shape` (s,): the index of each scenario's shape."""
-    here, of_step = shapes, terms(study.machine)
-    if len(shape) != shapes.ops.shape[1] or (shape != np.arange(len(shape))).any():
-        here = _Shapes._make(column.take(shape, -1) for column in shapes)
     values = {str(name): changes[name].to_numpy(np.float64) for name in changes.columns}
-    costs = {name: values[name] for name in ("launch_s", HOST) if name in values}
+    of_step = terms(study.machine)  # parameters that change no op's time
+    # The ops of each scenario, on its device.
+    ops = built
+    if len(shape) != built.ops.shape[1] or (shape != np.arange(len(shape))).any():
+        ops = _OpTimes._make(column.take(shape, -1) for column in built)
     if of_device := {name: column for name, column in values.items() if name not in of_step}:
-        seconds = here.seconds * _relative_times(study, here, of_device)
-        here = here._replace(seconds=seconds, measured=np.zeros_like(here.measured))
-    devices, forward_s = _device_times(study, here, np.ones(len(here.same), bool)), None
+        seconds = ops.seconds * _relative_times(study, ops, of_device)
+        ops = ops._replace(seconds=seconds, measured=np.zeros_like(ops.measured))
+    # Their sum, and what the host starts.
+    devices, forward_s = _device_times(study, ops, np.ones(len(ops.same), bool)), None
     is_forward = study.step.passes == FORWARD
     if study.model.data.validation_samples is not None and is_forward.any():
-        forward_s = _device_times(study, here, is_forward).ends
-    started, machine = _started(study, here, costs)
+        forward_s = _device_times(study, ops, is_forward).ends
+    started, machine = _started(study, ops, {name: values[name] for name in ("launch_s", HOST) if name in values})
     steps = _Steps(devices.ends, forward_s, started, sizes["batch"][shape] if "batch" in sizes else None)
+    # Steps and runs, case by case.
     found = np.empty((len(RESULTS) + 1, len(shape)))
     of_cases = {name: column for name, column in values.items() if name in of_step and name != HOST}
     for case in _cases(study, machine, sizes, shape, of_cases):
         found[:, case.scenarios] = _figures_of(study, case, steps.of(case.scenarios))
-    modelled = ~here.measured | (found[-1] > 0)
+    modelled = ~ops.measured | (found[-1] > 0)
     basis = pd.Categorical.from_codes(modelled.astype(np.int8), dtype=_BASIS)
     return pd.DataFrame({**dict(zip(RESULTS, found, strict=False)), "shared": devices.shared, "basis": basis})
 
@@ -316,18 +314,18 @@ def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> St
     return Study(model, given, machine, options, step, scope, at_once, uses_of(machine), formats, pairs)
 
 
-def _timed_shapes(study: Study, sizes: Mapping[str, Array]) -> _Shapes:
+def _op_times_at(study: Study, sizes: Columns) -> _OpTimes:
     """Time all ops on the machine as built, at each shape of a block; raise where work has no time."""
     key = tuple((name, values.tobytes()) for name, values in sizes.items())
     if key not in study.cache:
         timed = times_at(study.step, study.machine, sizes, study.options.interval)
         _check_priced(study, timed)
         study.cache.clear()
-        study.cache[key] = _shapes_of(study, timed)
+        study.cache[key] = _op_times(study, timed)
     return study.cache[key]
 
 
-def _shapes_in(sizes: pd.DataFrame) -> tuple[Array, NDArray[np.intp]]:
+def _distinct_sizes(sizes: pd.DataFrame) -> tuple[Array, NDArray[np.intp]]:
     """Return the different rows of a table of sizes, and the index of each row's.
 
     They are sorted, so that equal sets of shapes make equal blocks (`Study.cache`).
@@ -351,7 +349,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         return
     np.empty(HELD_BYTE, np.uint8)  # freed at once; see HELD_BYTE
     base = choose_sizes(study.model, study.options.wanted_sizes)
-    shapes, shape_of = _shapes_in(table[size_names])
+    shapes, shape_of = _distinct_sizes(table[size_names])
     order = np.argsort(shape_of, kind="stable")
     begins = np.searchsorted(shape_of[order], np.arange(len(shapes) + 1))  # of each shape's scenarios in `order`
     most = min(max(1, CELLS // max(len(study.step.rows), 1)), SHAPES)
@@ -359,7 +357,7 @@ def blocks_of(study: Study, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         block = shapes[first : first + most]
         sizes = {name: np.full(len(block), float(value)) for name, value in base.items()}
         sizes |= dict(zip(size_names, block.T, strict=True))
-        timed = _timed_shapes(study, sizes)
+        timed = _op_times_at(study, sizes)
         own = order[begins[first] : begins[first + len(block)]]
         for start in range(0, len(own), most):
             chosen = own[start : start + most]
@@ -427,7 +425,7 @@ def scenarios(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     if unknown := [str(name) for name in table.columns if name not in known]:
         raise FomkitError(unknown[0], f"is not a column of a scenario. {nearest_parameter(unknown[0], known)}")
     if HOST in table:
-        check_host_counts(study.model, "scenarios")
+        check_host(study.model, "scenarios")
     return _where_possible(study, table)
 
 

@@ -127,8 +127,8 @@ HELD_BACK = 1.1
 """`spare_of` above which a board has a part of its engine; below, data sheets are rounded or clocks differ."""
 
 
-def spare_of(machine: Machine, dtype: str) -> float:
-    """Return how much faster the matrix engine of a board is than the board lets it run; 1 if unknown.
+def spare_of(machine: Machine, dtype: str, engine: str = "matrix") -> float:
+    """Return how much faster the matrix engine of a board is than the board lets it run; 1 if unknown or another.
 
     Some boards accumulate in fp32 at half the rate of their engine, and some are sold with a part of the rate of
     their chip (`TypicalTables.engines`). Operands and power suffice for the full rate, so tiles wait for neither.
@@ -137,7 +137,7 @@ def spare_of(machine: Machine, dtype: str) -> float:
     """
     device, tables = machine.device, machine.typical
     peak, vector = device.peak(dtype, "matrix"), device.peak("fp32", "vector")
-    if peak is None:
+    if peak is None or engine != "matrix":
         return 1.0
     floating = [one for one in device.peaks if one.engine == "matrix" and one.accumulate_dtype.startswith("fp")]
     alike = [one for one in floating if (one.dtype == "tf32") == (dtype == "tf32")]  # its digits are not fp32's

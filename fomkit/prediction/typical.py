@@ -83,16 +83,15 @@ def _conv(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     kernel = _log_product(rows, "kernel_d", "kernel_h", "kernel_w")
     stride = _log_product(rows, "stride_d", "stride_h", "stride_w")
     positions = batch + height + width - stride
-    algorithms = [flag(winograd(rows)), flag(kernel == 0)]
-    shape = [inputs, outputs, groups, positions - _log(flop_per_s), kernel, stride, *algorithms]
-    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape])
+    shape = [inputs, outputs, groups, positions - _log(flop_per_s), kernel, stride, flag(winograd(rows))]
+    return np.column_stack([*_work(rows, flop_per_s, byte_per_s), *shape, flag(kernel == 0)])
 
 
 def _rnn(rows: Table, flop_per_s: Matrix, byte_per_s: float) -> Matrix:
     batch, steps, hidden = _sizes(rows, "batch", "steps", "hidden_size")
-    cells = [flag(is_in(rows, "cell", cell)) for cell in ("lstm", "gru")]
-    shape = [hidden - _log(flop_per_s) / 2, batch, steps, *cells]
-    return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], *shape])
+    lstm, gru = (flag(is_in(rows, "cell", cell)) for cell in ("lstm", "gru"))
+    size = hidden - _log(flop_per_s) / 2
+    return np.column_stack([_work(rows, flop_per_s, byte_per_s)[0], size, batch, steps, lstm, gru])
 
 
 def _attention(rows: Table, flop_per_s: Matrix, byte_per_s: float, widths: Widths = ANY) -> Matrix:
@@ -325,7 +324,7 @@ def _in_tiles(machine: Machine, dtype: str, engine: str, interval: float) -> tup
         return None
     if (chip := tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)) is None:
         return None
-    chip = chip._replace(spare=spare_of(machine, dtype) if engine == "matrix" else 1.0)
+    chip = chip._replace(spare=spare_of(machine, dtype, engine))
     # With a part of its chip's engine a board is like another chip of the generation: other things bound it.
     like = " ".join(chip_words(device.architecture)[: 2 if chip.spare > HELD_BACK else None])
     found = _peers(machine.typical, machine.excluded, dtype, tiles.library_of(dtype, engine), like, interval)
@@ -375,15 +374,17 @@ def _of_group(
     work = kind_of_work(name)
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
-    peak = np.full(len(rows), value_of(known.flop_per_s))
+    spare = spare_of(machine, dtype, engine) if work in tiles.OF_PART else 1.0
+    peak = np.full(len(rows), spare * value_of(known.flop_per_s))
     like = "" if work == MOVING else machine.device.architecture  # all machines count alike for data movement
-    weight, (below, above) = _included_machines(
-        tables, name, machine.excluded, dtype, balance_of(machine, work, dtype, engine), like, interval
-    )
+    balance = balance_of(machine, work, dtype, engine)
+    weight, (below, above) = _included_machines(tables, name, machine.excluded, dtype, balance, like, interval)
     features = FEATURES[work](rows, peak, known.byte_per_s.value)
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
+    if spare > 1:
+        value = tiles.of_part(value, rows, spare, value_of(known.flop_per_s), known.byte_per_s.value)
     each = np.array([f"typical of {name} on {one.machine} and similar machines" for one in found.known], object)
     source: str | Texts = each[weight.argmax(0)]
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):
@@ -401,8 +402,7 @@ def _thinned(
 ) -> tuple[Matrix, Texts]:
     """Mix in, for thin products, the utilisation of matrix-vector products; return bounds (3, q) and sources."""
     ends, sources = found[0], np.full(len(rows), found[1], object)
-    thin = tiles.thinness(rows)
-    at = np.flatnonzero(thin > 0)
+    at = np.flatnonzero((thin := tiles.thinness(rows)) > 0)
     of_vectors = _of_group(rows.take(at), (MATVEC, *group[1:]), machine, interval) if len(at) else None
     if of_vectors is not None:
         ends[:, at] = np.exp(tiles.mix(np.log(ends[:, at]), np.log(of_vectors[0]), thin[at], interval))

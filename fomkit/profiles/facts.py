@@ -16,15 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.machine import AveragePower, Basis, Energy, EnergyScope, Fact, FlopEnergy, Peak, Price, Scope
-from fomkit.core.units import (
-    BLOCKS_AS_FP8,
-    BLOCKS_OF_FP8,
-    ITEM_BYTE,
-    MONEY_PER,
-    UNITS,
-    exact_quantity,
-    versioned,
-)
+from fomkit.core.units import BLOCKS_AS_FP8, BLOCKS_OF_FP8, ITEM_BYTE, MONEY_PER, UNITS, exact_quantity, versioned
 from fomkit.files.documents import Document, Keys
 from fomkit.profiles.records import FIELD, Byte, Length, MoneyRate, PerByte, PerFlop, Power, Record, known, parsed
 

@@ -188,12 +188,11 @@ class GivenRecord(ConditionsRecord):
     source: str = ""
 
 
-def _as_mapping(stated: object) -> object:
-    """Convert a plain time, ``10 h``, to a given time without other statements."""
-    return stated if isinstance(stated, dict | GivenRecord) else {"time": stated}
-
-
-Given = Annotated[GivenRecord, BeforeValidator(_as_mapping), AlsoText("A time with its unit, such as 10 h.")]
+Given = Annotated[
+    GivenRecord,
+    BeforeValidator(lambda stated: stated if isinstance(stated, dict | GivenRecord) else {"time": stated}),
+    AlsoText("A time with its unit, such as 10 h."),
+]
 
 
 def _nodes(stated: object) -> object:

@@ -105,22 +105,17 @@ def make_cells(
     cells = []
     for (model, machine, quantity, batch, _), group in _grouped(rows).items():
         if machine not in machines:
-            machines[machine] = _known(machine, load_machine)
+            try:
+                machines[machine] = load_machine(machine)
+            except FomkitError as error:
+                if "no machine profile of this name" not in error.what:
+                    raise
+                machines[machine] = None  # its cells get no projection
         figure = at_level(median_of([row.span for row in group]), options.interval)
         cell = Cell(model, machine, quantity, batch, tuple(group), figure, None, None)
         cells.append(_projected(cell, models[model], machines[machine], options))
         after_each()
     return tuple(cells)
-
-
-def _known(name: str, load_machine: Callable[[str], Machine]) -> Machine | None:
-    """Load a machine; return None if no profile has the name, and its cells get no projection."""
-    try:
-        return load_machine(name)
-    except FomkitError as error:
-        if "no machine profile of this name" in error.what:
-            return None
-        raise
 
 
 def _projected(cell: Cell, model: ModelProfile, machine: Machine | None, options: Options) -> Cell:

@@ -134,19 +134,15 @@ _WORDS = ("machine", "kind", "dtype", "layout")
 _NUMBERS = ("batch", "b", "m", "n", "k", "trans_a", "trans_b", "time_s")
 
 
-def _dense_cases(rows: pd.DataFrame, machine: str, level: float) -> Cases:
-    ops = row_major(rows)[["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"]].reset_index(drop=True)
-    timed = predict_ops(ops, with_fits(load_machine(machine)), interval=level).ops
-    return cases_of_table(timed, rows["time_s"].to_numpy(np.float64))
-
-
 def dense_layer_scores(level: float = DEFAULT_LEVEL) -> list[Score]:
     """Score EIE's layers, each batch separately and all together; nothing is fitted to them."""
     table = read_columns(shipped_folder("validation") / "eie" / "layers.csv", _WORDS, _NUMBERS)
-    lines = []
+    sizes, lines = ["kind", "dtype", "b", "m", "n", "k", "trans_a", "trans_b"], []
     for machine, rows in table.groupby("machine", sort=False):
-        batches = rows.groupby("batch", sort=True)
-        parts = {f"batch {batch:g}": _dense_cases(some, str(machine), level) for batch, some in batches}
+        known, parts = with_fits(load_machine(str(machine))), dict[str, Cases]()
+        for batch, some in rows.groupby("batch", sort=True):
+            timed = predict_ops(row_major(some)[sizes].reset_index(drop=True), known, interval=level).ops
+            parts[f"batch {batch:g}"] = cases_of_table(timed, some["time_s"].to_numpy(np.float64))
         named = {**parts, "all": join_cases(parts.values())}
         lines += [score(cases, EIE, "op", str(machine), what, interval=level) for what, cases in named.items()]
     return lines

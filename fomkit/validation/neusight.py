@@ -385,22 +385,18 @@ def counted_devices(devices: Mapping[str, T], folder: LabelFolder) -> dict[str, 
     }
 
 
-def _worst(scores: list[Score], comparison: str, counted: set[str]) -> list[Score]:
-    """Return the line of the device with the largest mean error."""
-    lines = [
-        line for line in scores
-        if (line.comparison, line.level, line.what) == (comparison, "model", "all") and line.machine in counted
-    ]  # fmt: skip
-    return [replace(max(lines, key=lambda line: line.mean), machine=WORST)] if lines else []
-
-
 def _score_all_devices(found: Found, folder: LabelFolder) -> None:
     """Score all devices of a comparison together, except those reported separately."""
     for comparison, devices in found.outcomes.items():
         counted = counted_devices(devices, folder)
         everything = [model for models in counted.values() for model in models]
         found.scores += model_scores(everything, comparison, ALL)
-        found.scores += _worst(found.scores, comparison, set(counted))
+        lines = [
+            line for line in found.scores
+            if (line.comparison, line.level, line.what) == (comparison, "model", "all") and line.machine in counted
+        ]  # fmt: skip
+        if lines:
+            found.scores.append(replace(max(lines, key=lambda line: line.mean), machine=WORST))
         found.scores += ratio_scores(counted, comparison)
 
 

@@ -156,20 +156,14 @@ def _what_fits(estimated: Estimate) -> str:
 
 def unfit_named(named: Iterable[tuple[str, Estimate | None]]) -> tuple[str, ...]:
     """Return a message for each step that no device holds: the name, the reason, and what would fit."""
-    return tuple(
-        f"{name}{one.fit.message.removesuffix(IN_MEMORY)}{_what_fits(one)}"
-        for name, one in named
-        if one is not None and one.fit.message
-    )
+    unfit = ((name, one) for name, one in named if one is not None and one.fit.message)
+    return tuple(f"{name}{one.fit.message.removesuffix(IN_MEMORY)}{_what_fits(one)}" for name, one in unfit)
 
 
 def unfit_of(estimates: Sequence[Estimate]) -> tuple[str, ...]:
     """Return a message for each estimate whose step no device's memory holds."""
-    return tuple(
-        f"{estimated.model.name} on {estimated.machine.name} {estimated.fit.message}"
-        for estimated in estimates
-        if estimated.fit.message
-    )
+    unfit = (one for one in estimates if one.fit.message)
+    return tuple(f"{one.model.name} on {one.machine.name} {one.fit.message}" for one in unfit)
 
 
 def rates(estimates: Sequence[Estimate]) -> Rates:
@@ -185,13 +179,9 @@ def rates(estimates: Sequence[Estimate]) -> Rates:
 
 
 def _estimates(
-    models: Sequence[ModelProfile],
-    machines: Sequence[Machine],
-    options: Options,
-    skip_failures: bool,
-    after_each: Callable[[], None],
-    spread: Spread,
-) -> tuple[list[list[Estimate]], list[FomkitError]]:
+    models: Sequence[ModelProfile], machines: Sequence[Machine], options: Options, skip_failures: bool,
+    after_each: Callable[[], None], spread: Spread,
+) -> tuple[list[list[Estimate]], list[FomkitError]]:  # fmt: skip
     """Estimate model by model; a model that fails on one machine is left out on all, so that ratios stay fair."""
     by_machine: list[list[Estimate]] = [[] for _ in machines]
     failures: list[FomkitError] = []
@@ -229,16 +219,10 @@ def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], b
 
 
 def compare(
-    models: Sequence[ModelProfile],
-    targets: Sequence[Machine],
-    baseline: Machine | None,
-    options: Options,
-    *,
-    skip_failures: bool = False,
-    after_each: Callable[[], None] = lambda: None,
-    measured: MeasuredRuns | None = None,
-    spread: Spread = AS_PROFILED,
-) -> Comparison:
+    models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None, options: Options, *,
+    skip_failures: bool = False, after_each: Callable[[], None] = lambda: None,
+    measured: MeasuredRuns | None = None, spread: Spread = AS_PROFILED,
+) -> Comparison:  # fmt: skip
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
     `skip_failures`: leave out a model that cannot be estimated and store the reason, instead of raising;
@@ -255,9 +239,8 @@ def compare(
     on_target = by_machine[: len(targets)]
     on_baseline = by_machine[-1] if baseline else []
     whole = all(one.unit_per_day is not None for one in on_baseline)
-    merits = (
-        [figure_of_merit(rates(on_baseline), rates(one)) for one in on_target] if on_baseline and whole else []
-    )
+    rated = on_target if on_baseline and whole else []
+    merits = [figure_of_merit(rates(on_baseline), rates(one)) for one in rated]
     explained: dict[str, tuple[Explained, ...]] = {}
     if merits:
         from fomkit.merit.measured_steps import NOTHING_MEASURED, explained_models
@@ -266,13 +249,8 @@ def compare(
             merit.target.machine: explained_models([*on_baseline, *one], options, measured or NOTHING_MEASURED)
             for merit, one in zip(merits, on_target, strict=True)
         }
-    return Comparison(
-        tuple(estimated for estimates in on_target for estimated in estimates),
-        tuple(on_baseline),
-        tuple(merits),
-        tuple(failures),
-        explained,
-    )
+    estimates = tuple(estimated for one in on_target for estimated in one)
+    return Comparison(estimates, tuple(on_baseline), tuple(merits), tuple(failures), explained)
 
 
 Study = TypedDict("Study", {

@@ -113,10 +113,8 @@ def _cost_to_target(estimated: Estimate, declared: Declared, price: Price | None
         return None
     batch, epoch_s = estimated.sizes.get("batch"), estimated.run_time.epoch_s
     if batch is None or epoch_s is None:
-        raise FomkitError(
-            estimated.model.name,
-            "does not state its batch or the samples of an epoch, so epochs have no time. State both.",
-        )
+        what = "does not state its batch or the samples of an epoch, so epochs have no time. State both."
+        raise FomkitError(estimated.model.name, what)
     epochs, time_s = time_to_target(declared.epochs, batch, epoch_s, estimated.machine)
     return ToTarget(declared.epochs, epochs, time_s, _money(estimated, price, time_s))
 
@@ -157,10 +155,8 @@ def _estimate_with_once(
     if not shares:
         return one
     if run_s is None or epoch_s is None or model.run.epochs is None:
-        raise FomkitError(
-            f"--once {next(iter(shares))}",
-            f"is a share of a job, and {model.name} does not define a run. Give a time, such as '40 s'.",
-        )
+        what = f"is a share of a job, and {model.name} does not define a run. Give a time, such as '40 s'."
+        raise FomkitError(f"--once {next(iter(shares))}", what)
     job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
     return spread.estimate(model, one_off_costs.with_once(machine, paid, job_over_epochs), options)
 

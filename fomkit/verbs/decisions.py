@@ -194,17 +194,11 @@ def solve(
 
 @checked
 def scenarios(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine,
-    points: pd.DataFrame | Mapping[str, Sequence[float]],
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-    scope: Scope | None = None,
-    allow_uncovered: bool = False,
-) -> pd.DataFrame:
+    model: str | Path | ModelProfile, machine: str | Path | Machine,
+    points: pd.DataFrame | Mapping[str, Sequence[float]], *, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
+    scope: Scope | None = None, allow_uncovered: bool = False,
+) -> pd.DataFrame:  # fmt: skip
     """Estimate a model on a machine at each row of a table of parameter values.
 
     Parameters

@@ -207,10 +207,8 @@ def _compare_all(
     if not machines:
         raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
-        raise FomkitError(
-            f"measurements {measurements}",
-            "needs the machine that was measured. Add, for example, '--baseline p100'.",
-        )
+        what = "needs the machine that was measured. Add, for example, '--baseline p100'."
+        raise FomkitError(f"measurements {measurements}", what)
     rows: tuple[Measurement, ...] = ()
     known = None
     if baseline is not None:
@@ -238,14 +236,9 @@ def _compare_all(
 
 @command("trying changes", shows={"tried": ("--all", "Also list changes that were rejected or do not apply.")})
 def advise(
-    model: str | Path | ModelProfile,
-    machine: str | Path | Machine,
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
-    interval: float = DEFAULT_LEVEL,
-) -> Advice:
+    model: str | Path | ModelProfile, machine: str | Path | Machine, *, batch: int | None = None,
+    sizes: Mapping[str, int] | None = None, precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
+) -> Advice:  # fmt: skip
     """List changes to a training, with the time at stake for each, and the use of the device and its memory.
 
     The time of each change comes from an estimate of the changed training.
@@ -301,13 +294,9 @@ def _frame_of_ops(table: object) -> DataFrame:
     override_option=("--allow-uncovered", "Exit with 0 even where rows have no time."),
 )
 def predict(
-    table: str | Path | DataFrame,
-    machine: str | Path | Machine,
-    *,
-    sizes: Mapping[str, int] | None = None,
-    interval: float = DEFAULT_LEVEL,
-    keep: Sequence[str] = (),
-) -> Prediction:
+    table: str | Path | DataFrame, machine: str | Path | Machine, *, sizes: Mapping[str, int] | None = None,
+    interval: float = DEFAULT_LEVEL, keep: Sequence[str] = (),
+) -> Prediction:  # fmt: skip
     """Predict the time of every op of a table on a machine.
 
     The table needs the columns kind, dtype and the dimensions of each kind (docs/profiles.md). Missing op, engine,

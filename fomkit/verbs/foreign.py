@@ -102,14 +102,9 @@ def import_file(
 
 
 def _import_path(
-    path: Path,
-    target: Path,
-    product: str | None,
-    file_format: str | None,
-    given: Mapping[str, Any],
-    *,
+    path: Path, target: Path, product: str | None, file_format: str | None, given: Mapping[str, Any], *,
     force: bool,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Read a file, write the result, and report what was found; ``given``: the options of `import_file`."""
     from fomkit.readers.registry import choose_import
     from fomkit.verbs.profiles import check_save, save
@@ -124,15 +119,11 @@ def _import_path(
         raise FomkitError(
             str(given["facts"]), f"is not a file. Give a {makes} file without {table}; see docs/profiles.md."
         )
-    read: Callable[..., Any] = {
-        "machine": _read_machine,
-        "model": _read_model,
-        "measurements": _read_measurements,
-    }[makes]
+    readers = {"machine": _read_machine, "model": _read_model, "measurements": _read_measurements}
+    read: Callable[..., Any] = readers[makes]
     found, lines, remarks = read(path, target.stem, chosen, given)
-    return written(
-        files := save(found, target, force=force), [*lines, f"Written: {', '.join(map(str, files))}"], remarks
-    )
+    files = save(found, target, force=force)
+    return written(files, [*lines, f"Written: {', '.join(map(str, files))}"], remarks)
 
 
 def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, makes: str) -> None:
@@ -170,22 +161,6 @@ def _read_machine(
 
     facts, name = given["facts"], given["name"]
     machine, imported = _with_timings(path, chosen, facts, name, stem, given["device"], given["sizes"])
-    lines = [
-        f"{machine.title}: {count_text(len(imported.timings), 'timing')} from {path.name}",
-        *_report(imported),
-    ]
-    if facts is None:
-        lines.append("Peaks and bandwidth are missing in this file and stay unknown; give them with --facts.")
-    skipped = [
-        f"sheet {count.sheet!r}, {count.section}: skipped: {count.reason}"
-        for count in imported.counts
-        if count.reason
-    ]
-    return machine, lines, [*skipped, *imported.remarks, *verdict_on(without_implausible(machine))]
-
-
-def _report(imported: ImportedTimings) -> list[str]:
-    """Format how many rows of each section were imported, corrected and skipped, as aligned lines."""
     rows = [_HEADINGS] + [
         (
             count.kind or "-", count.sheet, count.section, count.pass_name or "-", str(count.imported),
@@ -195,7 +170,14 @@ def _report(imported: ImportedTimings) -> list[str]:
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     form = "  ".join(f"{{:{'<' if place < 4 else '>'}{width}}}" for place, width in enumerate(widths))
-    return [form.format(*row) for row in rows]
+    lines = [f"{machine.title}: {count_text(len(imported.timings), 'timing')} from {path.name}"]
+    lines += [form.format(*row) for row in rows]
+    if facts is None:
+        lines.append("Peaks and bandwidth are missing in this file and stay unknown; give them with --facts.")
+    remarks = [
+        f"sheet {one.sheet!r}, {one.section}: skipped: {one.reason}" for one in imported.counts if one.reason
+    ]
+    return machine, lines, [*remarks, *imported.remarks, *verdict_on(without_implausible(machine))]
 
 
 # The remark for a profile, by whether it lacks the samples, and whether it lacks the epochs.
@@ -214,11 +196,8 @@ def _read_model(
     model, remarks = _with_facts(path, chosen, name=name, **{one: given[one] for one in of_model})
     lines = [f"{model.name}: {count_text(len(model.ops), 'row')} of ops from {path.name}"]
     lines += _UNKNOWN.get((model.data.train_samples is None, model.run.epochs is None), [])
-    return (
-        model,
-        lines,
-        [f"{path}: {one}" for one in (*remarks, *(f"unsupported: {name}" for name in model.unsupported))],
-    )
+    unsupported = (f"unsupported: {name}" for name in model.unsupported)
+    return model, lines, [f"{path}: {one}" for one in (*remarks, *unsupported)]
 
 
 def _read_measurements(
@@ -384,13 +363,9 @@ def import_measurements(
     plain=True,
 )
 def export(
-    source: str | Path | ModelProfile,
-    output: str | Path,
-    *,
-    machine: str | None = None,
-    file_format: Literal["benchmarker", "measurements"] | None = None,
-    force: bool = False,
-) -> Answer:
+    source: str | Path | ModelProfile, output: str | Path, *, machine: str | None = None,
+    file_format: Literal["benchmarker", "measurements"] | None = None, force: bool = False,
+) -> Answer:  # fmt: skip
     """Write measurements as records of the modular benchmarker, with all fields that an import kept.
 
     A model profile made with --measure becomes a table of measurements, for 'estimate --from' and 'compare'.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
@@ -126,17 +127,6 @@ class FromMeasurements:
     explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)
 
 
-def _two_ways(target: Estimate, baseline: BaselineMeasured, last_batch: LastBatch | None) -> TwoWays | None:
-    measured, reference = baseline.measured, baseline.predicted
-    if measured is None:
-        return None
-    ratio = divide(target.step, reference.step)
-    # In this order a measurement equal to the prediction gives a correction of exactly 1.
-    value = target.step.value / (reference.step.value / measured.step.value)
-    step = replace(multiply_independent(ratio, measured.step), value=value)
-    return TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
-
-
 def _merit_of_ways(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> FigureOfMerit:
     """Rate one target over the measured baseline; the measured time is on both sides and has no error here."""
     level = ways[0].predicted.step.level
@@ -189,19 +179,21 @@ def from_measurements(
     if all(baseline.measured is None for baseline in baselines):
         raise _nothing_measured(baselines, rows, where)
     by_target: dict[str, list[TwoWays]] = {}
-    models = len(baselines)
-    for place, target in enumerate(result.estimates):
-        way = _two_ways(target, baselines[place % models], last_batch)
-        if way is not None:
-            by_target.setdefault(target.machine.name, []).append(way)
+    for target, baseline in zip(result.estimates, cycle(baselines), strict=False):
+        reference, measured = baseline.predicted, baseline.measured
+        if measured is None:
+            continue
+        ratio = divide(target.step, reference.step)
+        # In this order a measurement equal to the prediction gives a correction of exactly 1.
+        value = target.step.value / (reference.step.value / measured.step.value)
+        step = replace(multiply_independent(ratio, measured.step), value=value)
+        way = TwoWays(target, reference, measured, ratio, with_step(target, step, last_batch))
+        by_target.setdefault(target.machine.name, []).append(way)
     whole = all(baseline.measured and baseline.predicted.unit_per_day for baseline in baselines)
-    return FromMeasurements(
-        tuple(baselines),
-        tuple(way for ways in by_target.values() for way in ways),
-        tuple(_merit_of_ways(ways, last_batch) for ways in by_target.values()) if whole else (),
-        len(rows) - sum(len(baseline.readings) for baseline in baselines),
-        result.explained,
-    )
+    merits = tuple(_merit_of_ways(ways, last_batch) for ways in by_target.values()) if whole else ()
+    others = len(rows) - sum(len(baseline.readings) for baseline in baselines)
+    ways = tuple(way for ways in by_target.values() for way in ways)
+    return FromMeasurements(tuple(baselines), ways, merits, others, result.explained)
 
 
 RULE = "measured step of the baseline × predicted step of the target / predicted step of the baseline"

@@ -253,7 +253,13 @@ def _selected(
     if path is None:
         if named:
             raise FomkitError("show", "these options need a model. Name one, or leave the options out.")
-        return _profile_names()
+        from fomkit.profiles.campaigns import list_profiles
+
+        rows: list[NamedProfile] = [
+            {"what": one.what, "name": one.name, "title": one.title} for one in list_profiles()
+        ]
+        listed: NamedProfiles = {"schema": "fomkit/show/1", "profiles": rows}
+        return Answer(listed, rows, lambda _, *screen: format_profiles(rows, *screen))
     if what == "machine" and not isinstance(path, ModelProfile):
         if named:
             where = path.name if isinstance(path, Machine) else str(path)
@@ -357,16 +363,6 @@ def _formulas(model: ModelProfile, options: Options) -> Answer:
 
 NamedProfile = TypedDict("NamedProfile", {"what": str, "name": str, "title": str})
 NamedProfiles = TypedDict("NamedProfiles", {"schema": str, "profiles": list[NamedProfile]})
-
-
-def _profile_names() -> Answer:
-    from fomkit.profiles.campaigns import list_profiles
-
-    rows: list[NamedProfile] = [
-        {"what": one.what, "name": one.name, "title": one.title} for one in list_profiles()
-    ]
-    content: NamedProfiles = {"schema": "fomkit/show/1", "profiles": rows}
-    return Answer(content, rows, lambda _, *screen: format_profiles(rows, *screen))
 
 
 def _method_view(model: ModelProfile, options: Options, machine: Machine | None, workspace: str | None) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Energy, Machine
+from fomkit.core.machine import Machine
 from fomkit.core.measurement import verdict_on
 from fomkit.core.model import BATCH, TO_SHORT, ModelProfile
 from fomkit.ops.groups import column_texts
@@ -19,8 +19,9 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
+from fomkit.plan.coverage import software_notes
 from fomkit.plan.job import Placed
-from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Held, Use, how_to_follow
+from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Use, how_to_follow
 from fomkit.plan.memory_of import (
     fit_in,
     held_by_sizes,
@@ -114,25 +115,6 @@ NO_LIMIT = 10**9
 _TABLE_KEYS = ["kind", "dtype", "engine", "pass_name"]
 
 
-def _peak_facts(machine: Machine) -> list[Peak]:
-    """Return each peak, and the rate that a power limit lets the machine sustain where that is lower."""
-    memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
-    return [
-        as_content(
-            Peak, peak, flop_per_s=peak.rate, ridge_point=memory and peak.rate.value / memory.value,
-            held_flop_per_s=limited.rate if limited.rate.source.startswith(HELD) else None,
-        )
-        for peak, limited in zip(machine.device.peaks, lower, strict=True)
-    ]  # fmt: skip
-
-
-def _energy(energy: Energy | None) -> EnergyStated | None:
-    if energy is None:
-        return None
-    per_flop = [as_content(PerFlop, one, joule_per_flop=one.joule) for one in energy.per_flop]
-    return as_content(EnergyStated, energy, per_flop=per_flop, joule_per_byte=energy.byte_j)
-
-
 def _tally(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
     """Count rows by some text columns; rows that are empty in all of them are left out."""
     words = timings.assign(**{name: column_texts(timings, name) for name in columns})[list(columns)]
@@ -151,32 +133,23 @@ def _tables(timings: pd.DataFrame) -> Tables:
     }  # fmt: skip
 
 
-def _errors_by_kind(found: list[shape_coverage.ShapeCoverage], fits: Mapping[str, object]) -> list[OfKind]:
-    """Pool the cross-validation errors of all families of each kind."""
-    kinds = list[OfKind]()
-    for kind in dict.fromkeys(family["kind"] for family in found):
-        names = [FamilyName(kind, one["dtype"], one["engine"], one["pass_name"], one["part"]) for one in found
-                 if one["kind"] == kind]  # fmt: skip
-        stored = [fits.get(str(name)) for name in names]
-        fitted = [fit for fit in stored if isinstance(fit, Mapping)]
-        kinds.append({"kind": kind, "errors": shape_coverage.cross_validation_errors(fitted)})
-    return kinds
-
-
-def _reference_ops(models: Iterable[ModelProfile]) -> pd.DataFrame:
-    tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in models]
-    return pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
-
-
 def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | None:
     if not len(machine.timings):
         return None
     machine = with_fits(machine)
     machine = replace(machine, timings=row_major(machine.timings))
-    found = list(shape_coverage.coverage_by_family(machine, add_costs(machine.timings), _reference_ops(reference)))
+    tables = [add_costs(resize_ops(model.ops, model.sizes, model.name)) for model in reference]
+    ops = pd.concat(tables, ignore_index=True) if tables else add_costs(empty_table("OPS"))
+    found = list(shape_coverage.coverage_by_family(machine, add_costs(machine.timings), ops))
+    kinds = list[OfKind]()
+    for kind in dict.fromkeys(family["kind"] for family in found):
+        names = [FamilyName(kind, one["dtype"], one["engine"], one["pass_name"], one["part"]) for one in found
+                 if one["kind"] == kind]  # fmt: skip
+        stored = [machine.fits.get(str(name)) for name in names]
+        fitted = [fit for fit in stored if isinstance(fit, Mapping)]
+        kinds.append({"kind": kind, "errors": shape_coverage.cross_validation_errors(fitted)})
     return {
-        "reference_models": [model.name for model in reference], "families": found,
-        "kinds": _errors_by_kind(found, machine.fits),
+        "reference_models": [model.name for model in reference], "families": found, "kinds": kinds,
     }  # fmt: skip
 
 
@@ -186,15 +159,27 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     `reference`: models whose ops the timings should cover. Returns a dict: ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
+    memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
+    peaks = [  # each peak, and the rate that a power limit lets the machine sustain where that is lower
+        as_content(
+            Peak, peak, flop_per_s=peak.rate, ridge_point=memory and peak.rate.value / memory.value,
+            held_flop_per_s=limited.rate if limited.rate.source.startswith(HELD) else None,
+        )
+        for peak, limited in zip(machine.device.peaks, lower, strict=True)
+    ]  # fmt: skip
+    energy, stated = machine.energy, None
+    if energy is not None:
+        per_flop = [as_content(PerFlop, one, joule_per_flop=one.joule) for one in energy.per_flop]
+        stated = as_content(EnergyStated, energy, per_flop=per_flop, joule_per_byte=energy.byte_j)
     facts = as_content(
-        Facts, machine.device, machine, peaks=_peak_facts(machine), energy=_energy(machine.energy),
-        reserve_byte=reserve_of(machine),
+        Facts, machine.device, machine, peaks=peaks, energy=stated, reserve_byte=reserve_of(machine),
         price=None if machine.price is None else price_content(machine.price),
     )  # fmt: skip
     return as_content(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
         coverage=_coverage(machine, reference), plausibility=verdict_on(machine, NO_LIMIT),
+        notes=[*machine.notes, *software_notes(machine)],
     )  # fmt: skip
 
 
@@ -275,33 +260,26 @@ def _moment(use: Use, moment: int) -> Moment:
     return as_content(Moment, place, id=moment, byte=float(use.live_byte[moment]), roles=use.by_role(moment))
 
 
-def _modules_at_peak(use: Use) -> list[OfModule]:
-    """Add up by module the memory that is allocated at the peak, the largest first."""
+def _followed(use: Use) -> Followed:
+    peaks, moments = {name: use.peak_of(name) for name in PASS_NAMES}, use.moments.assign(byte=use.live_byte)
     sums = use.standing(use.peak_id).pivot_table(
         index="module", columns="role", values="byte", aggfunc="sum", fill_value=0.0, observed=True
     )
     sums = sums.assign(byte=sums.sum(axis="columns")).sort_values("byte", ascending=False, kind="stable")
-    return [
-        {
-            "module": str(module), "byte": float(row["byte"]),
-            "roles": {str(role): float(byte) for role, byte in row.items() if role != "byte" and byte},
-        }
-        for module, row in sums.iterrows()
-    ]  # fmt: skip
-
-
-def _followed(use: Use) -> Followed:
-    peaks, moments = {name: use.peak_of(name) for name in PASS_NAMES}, use.moments.assign(byte=use.live_byte)
     return {
         "totals": {role: use.total(role) for role in ROLES if role != "temporary"},
         "peak": _moment(use, use.peak_id),
         "passes": {name: _moment(use, moment) for name, moment in peaks.items() if moment is not None},
-        "modules": _modules_at_peak(use),
+        "modules": [
+            {"module": str(module), "byte": float(row["byte"]),
+             "roles": {str(role): float(byte) for role, byte in row.items() if role != "byte" and byte}}
+            for module, row in sums.iterrows()
+        ],
         "live": [as_content(Live, row, id=place) for place, row in enumerate(moments.to_dict("records"))],
     }  # fmt: skip
 
 
-def _standing(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> Followed:
+def _standing(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> Mapping[str, float | None]:
     standing = standing_in(model, sizes, formats)
     if standing is None:
         raise FomkitError(
@@ -309,25 +287,12 @@ def _standing(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -
             "has no data on memory: no order of its ops, no update and no parameters in one format: "
             f"{how_to_follow(model, by_sizes=False)}.",
         )
-    return as_content(Followed, totals=standing._asdict(), peak=None, passes={}, modules=[], live=[])
+    return standing._asdict()
 
 
 def _how_to_follow(model: ModelProfile, sizes: Mapping[str, int]) -> str:
     by_sizes = in_formats(model, sizes, formats_named("bf16")) is not None
     return f"unknown: activations and the peak, because {how_to_follow(model, by_sizes=by_sizes)}"
-
-
-def _by_sizes(held: Held) -> Followed:
-    totals = {role: held[role] for role in ROLES if role in held}
-    return as_content(Followed, totals=totals, peak=None, passes={}, modules=[], live=[])
-
-
-def _layers_content(model: ModelProfile, sizes: Mapping[str, int]) -> Layers | None:
-    """Return the memory that the layers of one sample fill, freed or not, as in tables of classic networks."""
-    census = census_content(model, sizes)
-    if census is None:
-        return None
-    return as_content(Layers, census["activations"], census, census["total"])
 
 
 def _room_content(
@@ -378,7 +343,12 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
     if use is not None:
         found = _followed(use)
     else:
-        found = _standing(model, sizes, formats) if held is None else _by_sizes(held)
+        totals = (
+            _standing(model, sizes, formats)
+            if held is None
+            else {role: held[role] for role in ROLES if role in held}
+        )
+        found = as_content(Followed, totals=totals, peak=None, passes={}, modules=[], live=[])
     needed = use.peak_byte if use is not None else sum(byte or 0.0 for byte in found["totals"].values())
     fixed = model.order is not None and BATCH in sizes and BATCH not in sizes_used(model.order)
     of_sizes = [OF_16_BITS] * (copies and formats.stream != "fp32") if held is None else [BY_SIZES]
@@ -388,9 +358,12 @@ def memory_content(model: ModelProfile, options: Options, machine: Machine | Non
         most = None if left is None else largest_batch(model, sizes, left)
         room = _room_content(model, machine, options, needed, whole=whole, largest_batch=most)
     excludes = [GAPS] if room is not None else EXCLUDED
+    # The memory that the layers of one sample fill, freed or not, as in tables of classic networks.
+    census = census_content(model, sizes)
+    layers = None if census is None else as_content(Layers, census["activations"], census, census["total"])
     return as_content(
         Memory, found, model, schema=SCHEMA, fomkit=__version__, mode=model.traced_with.get("mode"), sizes=sizes,
-        layers=_layers_content(model, sizes), target=room, batch_is_fixed=fixed,
+        layers=layers, target=room, batch_is_fixed=fixed,
         assumed=of_sizes if use is None else _memory_assumed(use, assumed),
         deviations=model.caveats if whole else (*model.caveats, _how_to_follow(model, sizes)),
         excludes=excludes if whole else ["activations and everything else that needs the order"],

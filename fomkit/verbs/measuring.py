@@ -158,7 +158,14 @@ def _measure_other(
     """Measure the network or an input pipeline, or write the job script for it; return the answer to print."""
     backends = other.backends or (("nccl",) if device == "cuda" else ("gloo",))
     if other.slurm is not None:
-        return _job_script(output, Path(other.slurm), other, backends, shared)
+        from fomkit.bench.network import slurm_job
+        from fomkit.files.write import check_absent, write_whole
+
+        path, nodes = Path(other.slurm), other.nodes or 2
+        text = slurm_job(nodes, other.ranks or nodes, shared["plan"], backends, str(output), add=other.add)
+        check_absent([path], shared["force"])
+        write_whole(path, text)
+        return written([path], [f"Written: {path}; submit it with: sbatch {path}"])
     if other.input_file is not None:
         read = measure_input(other.input_file, output, workers=other.workers, batch=batch, add=other.add, **shared)
         return written(read.files, [*read.lines(), f"Written: {', '.join(map(str, read.files))}"])
@@ -171,19 +178,6 @@ def _measure_other(
             f"interrupted; to continue: fomkit measure --network --resume -o {output}, with the same options"
         )
     return written(found.files, [*(_link_line(link) for link in found.machine.links if link.channel), *lines])
-
-
-def _job_script(
-    output: Path, path: Path, other: _OtherMeasurement, backends: Sequence[str], shared: Mapping[str, Any]
-) -> Answer:
-    from fomkit.bench.network import slurm_job
-    from fomkit.files.write import check_absent, write_whole
-
-    nodes = other.nodes or 2
-    text = slurm_job(nodes, other.ranks or nodes, shared["plan"], backends, str(output), add=other.add)
-    check_absent([path], shared["force"])
-    write_whole(path, text)
-    return written([path], [f"Written: {path}; submit it with: sbatch {path}"])
 
 
 def _link_line(link: Link) -> str:

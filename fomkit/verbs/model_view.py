@@ -108,11 +108,6 @@ class _Step:
     uses: Uses | None
     """What an op's use inside a step adds to its interval; None where times are not predicted."""
 
-    @property
-    def beside(self) -> bool:
-        """Whether there are both traced and predicted times."""
-        return self.uses is not None and not isnan(self.total.traced_s)
-
 
 class ShownOps(NamedTuple):
     """The ops of a step with their costs and, on a machine, their times.
@@ -219,7 +214,7 @@ def _time_entry(step: _Step, ops: pd.DataFrame, sums: Sums) -> Mapping[str, obje
 def _sums_entry(step: _Step, ops: pd.DataFrame) -> OpSums:
     """Convert the sums of some ops to an entry of ``rows``."""
     sums, timed = add_up(ops, step.distinct), "time_s" in ops.columns
-    traced = timed and step.beside
+    traced = timed and step.uses is not None and not isnan(step.total.traced_s)  # traced and predicted times
     missing = as_content(
         Missing, flop=sums.flop_missing, byte=sums.byte_missing, traced=sums.traced_missing if traced else None,
         time=sums.time_missing if timed else None,
@@ -238,18 +233,14 @@ def _measured_amount(entry: Mapping[str, Any], measure: Measure) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _sorted(entries: list[OpGroup], measure: Measure) -> list[OpGroup]:
+def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[OpGroup], ByTop | None]:
     def size(entry: OpGroup) -> float:
         amount = _measured_amount(entry, measure)
         return -1.0 if isnan(amount) else amount
 
-    return sorted(entries, key=size, reverse=True)
-
-
-def _flat(step: _Step, measure: Measure, top: float | None) -> tuple[list[OpGroup], ByTop | None]:
     groups = step.ops.groupby(step.labels, sort=False)
     found: list[OpGroup] = [{"group": str(name), **_sums_entry(step, rows)} for name, rows in groups]
-    entries = _sorted(found, measure)
+    entries = sorted(found, key=size, reverse=True)
     if top is None:
         return entries, None
     cut = fewest({entry["group"]: _measured_amount(entry, measure) for entry in entries}, top)
@@ -271,16 +262,6 @@ def _tree(step: _Step, separator: str, depth: int | None) -> list[Branch]:
     return rows
 
 
-def _by_line(model: ModelProfile, ops: pd.DataFrame) -> pd.DataFrame:
-    if not has_lines(ops):
-        raise FomkitError(
-            model.name,
-            "its op table has no lines of code. Profile the program again with 'fomkit profile FILE.py' or "
-            "'--script FILE.py', which record them; or show it --by module.",
-        )
-    return split_by_line(ops)
-
-
 def show_model(model: ModelProfile, view: View, options: Options, machine: Machine | None = None) -> ModelContent:
     """Return one step of a model by groups of its ops, as ``fomkit/show/1``.
 
@@ -291,7 +272,13 @@ def show_model(model: ModelProfile, view: View, options: Options, machine: Machi
     ops, stale = _traced_at(ops, model, sizes)
     if machine is None and _is_traced(ops):
         ops = ops.assign(time_s=ops["traced_time_s"])
-    ops = _by_line(model, ops) if view.by == "code" else ops.reset_index(drop=True)
+    if view.by == "code" and not has_lines(ops):
+        raise FomkitError(
+            model.name,
+            "its op table has no lines of code. Profile the program again with 'fomkit profile FILE.py' or "
+            "'--script FILE.py', which record them; or show it --by module.",
+        )
+    ops = split_by_line(ops) if view.by == "code" else ops.reset_index(drop=True)
     distinct = identities(ops)
     total = add_up(ops, distinct)
     if view.measure == "time" and isnan(total.time_s):
@@ -361,19 +348,6 @@ def _word_of_pass(pass_name: str) -> str:
     return pass_name.partition("_")[0]
 
 
-def _sums_at(model: ModelProfile, sizes: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """Add up the costs of the ops at the given sizes, in float64."""
-    numeric = resize_ops(model.ops, sizes, model.name)
-    check_table(numeric, "OPS", model.name)
-    costed = add_costs(numeric, checked=True)
-    work = costed[list(QUANTITIES)].mul(costed["count"], axis=0)
-    groups = {
-        **{str(name): rows for name, rows in work.groupby(costed["pass_name"].map(_word_of_pass))},
-        STEP: work,
-    }
-    return {name: {key: float(rows[key].sum()) for key in QUANTITIES} for name, rows in groups.items()}
-
-
 Formula = TypedDict("Formula", {"formula": str, "value": float})
 FormulaRow = TypedDict("FormulaRow", {"pass_name": str, "flop": Formula | None, "byte": Formula | None,
                                       "missing": dict[str, float]})  # fmt: skip
@@ -401,7 +375,13 @@ def formulas_content(model: ModelProfile, options: Options) -> Formulas:
         name: sympy.Integer(size) if name in wanted else sympy.Symbol(name, integer=True, positive=True)
         for name, size in chosen.items()
     }
-    values = _sums_at(model, chosen)
+    numeric = resize_ops(model.ops, chosen, model.name)
+    check_table(numeric, "OPS", model.name)
+    costed = add_costs(numeric, checked=True)
+    work = costed[list(QUANTITIES)].mul(costed["count"], axis=0)
+    by_pass = work.groupby(costed["pass_name"].map(_word_of_pass))
+    groups = {**{str(name): rows for name, rows in by_pass}, STEP: work}
+    values = {name: {key: float(rows[key].sum()) for key in QUANTITIES} for name, rows in groups.items()}
     free: set[Any] = set()
     rows = list[FormulaRow]()
     for name, sums in _sums_on_symbols(model, sizes).items():

@@ -247,12 +247,8 @@ def _profile_at_path(path: Path, args: _Arguments, tell: Callable[[str], None], 
     _check_measuring(path, args, is_onnx=is_onnx)
     limits: dict[str, Any] = {"time_limit_s": args.time_limit}
     limits |= {"memory_limit_byte": args.memory_limit * 1e9} if args.memory_limit else {}
-    of_step: dict[str, Any] = {
-        "mode": args.mode if path.suffix == ".json" else _code_mode(args),
-        "batch": args.batch,
-        "sizes": args.sizes,
-        "name": args.name,
-    }
+    mode = args.mode if path.suffix == ".json" else _code_mode(args)
+    of_step: dict[str, Any] = {"mode": mode, "batch": args.batch, "sizes": args.sizes, "name": args.name}
     tell(f"{'running' if args.script else 'profiling'} {path.name}")
     if args.script:
         found = profile_script(path, args.arguments or (), name=args.name, **limits)
@@ -315,14 +311,13 @@ def _check_use(path: Path, args: _Arguments) -> None:
     if args.arguments is not None and not args.script:
         message = f"the arguments {' '.join(args.arguments)!r:.80} are for a training program"
         raise FomkitError(str(path), f"{message}. Add `script`, or leave them out.")
-    options = {
-        "`mode` infer": args.mode == "infer", "`batch`": args.batch is not None, "`sizes`": bool(args.sizes)
-    }  # fmt: skip
-    if args.script and any(options.values()):
-        given = next(option for option, is_given in options.items() if is_given)
+    options = (
+        ("`mode` infer", args.mode == "infer"), ("`batch`", args.batch is not None), ("`sizes`", bool(args.sizes))
+    )  # fmt: skip
+    if args.script and (given := [option for option, is_given in options if is_given]):
         raise FomkitError(
             str(path),
-            f"{given} is not for a training program, which runs unchanged. Give the program's own arguments at "
+            f"{given[0]} is not for a training program, which runs unchanged. Give the program's own arguments at "
             "the end of the command after '--', for example: -- --batch-size 32. A file that only holds a model "
             "defines `inputs`.",
         )

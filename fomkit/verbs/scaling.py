@@ -118,23 +118,13 @@ def _point(
     )  # fmt: skip
 
 
-def _reference_content(curve: Curve, machine: Machine) -> Reference:
-    one = curve.reference
-    fits = fit_in(machine, one.memory_byte).fits
-    return as_content(Reference, one, mode=curve.mode, batch=one.samples, step_s=one.wall_s, fits=fits)
-
-
-def _messages(link: Link) -> str:
-    """Write the range of message sizes that a link's figures apply to; "" for any size."""
-    ends = {"from": link.least_byte, "to": link.most_byte}
-    return " ".join(f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
-
-
 def _link_content(link: Link) -> LinkContent:
     """Convert a link to plain values; bounds that the profile does not state are None."""
     alpha, rate = link.alpha_range_s or (None, None), link.range_byte_per_s or (None, None)
+    ends = {"from": link.least_byte, "to": link.most_byte}
+    sizes = (f"{word} {exact_quantity(byte, 'byte')}" for word, byte in ends.items() if byte is not None)
     return as_content(
-        LinkContent, link, messages=_messages(link),
+        LinkContent, link, messages=" ".join(sizes),
         alpha_s={"value": link.alpha_s, "low": alpha[0], "high": alpha[1]},
         byte_per_s={"value": link.byte_per_s, "low": rate[0], "high": rate[1]},
     )  # fmt: skip
@@ -142,36 +132,16 @@ def _link_content(link: Link) -> LinkContent:
 
 def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]:
     """List the choices and deviations from the default, each once."""
-    found = [
-        *link_notes(scaling.machine, scaling.spec.layout.channel),
-        *(one for step in steps for one in step.notes),
-    ]
+    found = list(link_notes(scaling.machine, scaling.spec.layout.channel))
+    found += [one for step in steps for one in step.notes]
     runs = (run_of_step(scaling.model, scaling.machine, step) for step in steps)
     found += [one for run in runs if run for one in run_notes(scaling.model, run, scaling.spec.options.sizes)]
     there, most = scaling.machine.system_nodes, max(one.nodes for curve in scaling.curves for one in curve.points)
-    found += (
-        [f"{scaling.machine.name} has {there:,} nodes: more have no units/day"] if (there or most) < most else []
-    )
+    if (there or most) < most:
+        found.append(f"{scaling.machine.name} has {there:,} nodes: more have no units/day")
     found += _tight(scaling)
     found += [ABOVE_ALL] * any(one.efficiency.value > 1 for curve in scaling.curves for one in curve.points)
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
-
-
-def _scaling_assumed(scaling: Scaling) -> list[str]:
-    shape = scaling.model.transformer if scaling.model.trains_by_sizes else None
-    found = [*ASSUMED]
-    if any(link.range_byte_per_s for link in scaling.machine.links):
-        found.append(OF_MEASURED_LINKS)
-    if shape is not None:
-        found += OF_TRANSFORMERS
-    return found
-
-
-def _scaling_conditions(scaling: Scaling) -> dict[str, Condition]:
-    """Return what a step on the fewest nodes depends on; empty where there is no step."""
-    nodes = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
-    job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
-    return job.conditions(nodes) if nodes else {}
 
 
 def _tight(scaling: Scaling) -> list[str]:
@@ -218,19 +188,32 @@ def scaling_content(
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]
     steps = [point.step for curve in scaling.curves for point in curve.points]
     trains = scaling.model.traced_with.get("mode") != "infer" and any(point["system"] for point in points)
+    references = [
+        as_content(Reference, one, mode=curve.mode, batch=one.samples, step_s=one.wall_s,
+                   fits=fit_in(scaling.machine, one.memory_byte).fits)
+        for curve in scaling.curves if (one := curve.reference)
+    ]  # fmt: skip
     refused: list[Refused] = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                               for nodes, why in curve.refused]  # fmt: skip
+    fewest = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
+    job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
+    assumed = [*ASSUMED]
+    if any(link.range_byte_per_s for link in scaling.machine.links):
+        assumed.append(OF_MEASURED_LINKS)
+    if scaling.model.trains_by_sizes and scaling.model.transformer is not None:
+        assumed += OF_TRANSFORMERS
+    assumed += [OF_RUNS] * trains
     return as_content(
         ScalingContent, scaling.network, schema=SCHEMA, fomkit=__version__, model=scaling.model.name,
         target=scaling.machine.name, interval=scaling.network.level, layout=vars(scaling.spec.layout),
         layout_said=describe_layout(scaling.spec.layout), capacity_byte=capacity and capacity.value,
         links=[_link_content(link) for link in scaling.machine.links], unit=scaling.model.unit.name,
-        references=[_reference_content(curve, scaling.machine) for curve in scaling.curves], points=points,
+        references=references, points=points,
         not_estimated=refused, does_not_fit=_does_not_fit(scaling), least_bandwidth=bandwidth_content(scaling),
         to_target=epochs, stack=stack_content(once), no_run=no_run(scaling.model),
         excludes=dict.fromkeys(name for step in steps for name in step.excludes),
-        notes=_scaling_notes(scaling, steps), conditions=_scaling_conditions(scaling),
-        assumed=[*_scaling_assumed(scaling), *((OF_RUNS,) if trains else ())],
+        notes=_scaling_notes(scaling, steps), conditions=job.conditions(fewest) if fewest else {},
+        assumed=assumed,
     )  # fmt: skip
 
 

@@ -71,20 +71,19 @@ SuiteContent = TypedDict("SuiteContent", {
 })  # fmt: skip
 
 
-def _rated_content(line: RatedLine) -> Rated:
-    behind = line.estimate or line.job
-    return as_content(
-        Rated, line, **{"class": line.category, "from": line.source}, fits=line.fit.fits,
-        conditions=conditions_content(behind) if behind else None, job=job_content(line.job) if line.job else None,
-    )  # fmt: skip
-
-
 def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineContent:
     line, merit = old.line, result.merit
     names = [machine.name for machine in result.machines]
     rates = {name: one.unit_per_day for name, one in zip(names, (old, new), strict=True)}
     ratio = merit.ratios.get(line.name) if merit else None
     explained = next((one for one in result.explained if one.line == line.name), None)
+    machines: dict[str, Rated] = {}
+    for name, one in zip(names, (old, new), strict=True):
+        behind = one.estimate or one.job
+        machines[name] = as_content(
+            Rated, one, **{"class": one.category, "from": one.source}, fits=one.fit.fits,
+            conditions=conditions_content(behind) if behind else None, job=one.job and job_content(one.job),
+        )  # fmt: skip
     return as_content(
         LineContent, line, runs_per_unit=line.runs, **{"class": new.category}, party=new.party,
         basis=max(old.basis, new.basis, key=BASES_BY_TRUST.index), relative=line.is_relative,
@@ -96,7 +95,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
         excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
         explained=explained and explained.share, measured_run=explained and explained.message,
-        machines={name: _rated_content(one) for name, one in zip(names, (old, new), strict=True)},
+        machines=machines,
     )  # fmt: skip
 
 
@@ -152,11 +151,8 @@ def suite_content(result: SuiteResult) -> SuiteContent:
             probability=probability if result.has_interval and not result.withheld else None,
             verdict=NOT_GIVEN if result.withheld else verdict(probability, PROPOSAL), why=result.withheld or None,
         )  # fmt: skip
-    messages = (
-        text
-        for estimate in result.estimates
-        for text in (*estimate.machine.caveats, *verdict_on(estimate.machine))
-    )
+    machines = [estimate.machine for estimate in result.estimates]
+    messages = (text for machine in machines for text in (*machine.caveats, *verdict_on(machine)))
     return as_content(
         SuiteContent, suite, result, schema="fomkit/fom/1", fomkit=__version__, suite=suite.name,
         baseline=result.machines[0].name, target=result.machines[1].name,
@@ -186,18 +182,14 @@ AcceptContent = TypedDict("AcceptContent", {
 })  # fmt: skip
 
 
-def _difference(line: AcceptedLine) -> float | None:
-    committed, measured = line.committed.unit_per_day, line.measured
-    return None if committed is None or measured is None else measured.value / committed.value - 1
-
-
 def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine], level: float) -> AcceptContent:
     """Convert accepted lines to ``fomkit/accept/1``."""
     entries = [
         as_content(
             Accepted, line, line.committed, name=line.committed.line.name, required=line.committed.line.required,
-            committed=line.committed.unit_per_day, committed_from=line.committed.missing or line.committed.source,
-            fits=line.committed.fit.fits, excludes=line.committed.excludes or (), difference=_difference(line),
+            committed=rate, committed_from=line.committed.missing or line.committed.source,
+            fits=line.committed.fit.fits, excludes=line.committed.excludes or (),
+            difference=line.measured.value / rate.value - 1 if rate and line.measured else None,
             probability=line.probability if line.spread_stated else None,
             rows=[
                 {"where": reading.row.where, "used": reading.step is not None, "said": reading.message}
@@ -205,6 +197,7 @@ def acceptance_content(suite: Suite, machine: str, lines: Sequence[AcceptedLine]
             ],
         )
         for line in lines
+        for rate in [line.committed.unit_per_day]
     ]  # fmt: skip
     return as_content(
         AcceptContent, suite, schema="fomkit/accept/1", fomkit=__version__, suite=suite.name, machine=machine,
@@ -263,16 +256,13 @@ def _sum_of(spans: Sequence[Span | None]) -> Span | None:
     return total
 
 
-def _kg(cost: PhaseCost, grid: Grid) -> Span | None:
-    return footprint(cost.energy_j, cost.energy_scope, grid)[1]
-
-
 def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     phase = cost.phase
     explained, estimate = cost.explained, cost.estimate
     return as_content(
         Phase, cost, phase, work=phase.model or f"{phase.suite}: {phase.line}", runs_basis=phase.basis,
-        unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days), kg=_kg(cost, grid),
+        unit_per_day=cost.per_day, order_of_magnitude=_magnitude(cost.days),
+        kg=footprint(cost.energy_j, cost.energy_scope, grid)[1],
         fits=cost.fit.fits, explained=explained and explained.share, measured_run=explained and explained.message,
         conditions=None if estimate is None else conditions_content(estimate),
     )  # fmt: skip
@@ -283,7 +273,7 @@ def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
     if grid.kg_per_j is None:
         return None
     lacking = [why for phase in phases for why in missing_for_wall(phase.energy_scope, phase.energy_missing, grid)]
-    kg = _sum_of([_kg(phase, grid) for phase in phases])
+    kg = _sum_of([footprint(phase.energy_j, phase.energy_scope, grid)[1] for phase in phases])
     return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking))
 
 

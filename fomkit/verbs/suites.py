@@ -105,18 +105,14 @@ def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answ
     return Answer(content, [{"line": name} for name in rates], lambda *_: said)
 
 
-def _without_verdict(content: Mapping[str, Any]) -> bool:
-    """Return whether there is no figure of merit, or a requested verdict is withheld."""
-    return content.get("fom", "") is None or "why" in (content.get("threshold") or {})
-
-
 @command(
     "rating",
     arguments={"suite": "SUITE"},
     spelled={"target": ("--target", "-t"), "proposals": ("--propose",), "measurements": ("--from",)},
     metavar={"proposals": "LINE.CONDITION=VALUE", "measurements": "CSV", "freeze": "FILE"},
     judges_fit=True,
-    is_incomplete=_without_verdict,
+    # There is no figure of merit, or a requested verdict is withheld.
+    is_incomplete=lambda content: content.get("fom", "") is None or "why" in (content.get("threshold") or {}),
     before=_check_freeze,
     files=("freeze",),
     workbook=True,

@@ -64,13 +64,9 @@ def review(workbook: str | Path, issued: str | Path) -> Review:
     is_incomplete=lambda content: any(one["required"] and one["verdict"] != "met" for one in content["lines"]),
 )
 def accept(
-    suite: str | Path,
-    committed: str | Path | Machine,
-    measured: str | Path,
-    *,
-    measured_on: str | None = None,
+    suite: str | Path, committed: str | Path | Machine, measured: str | Path, *, measured_on: str | None = None,
     interval: float = DEFAULT_LEVEL,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Check for each line of a suite whether a delivered machine reaches what was committed.
 
     Exit code 1 where a required line was not measured or does not reach it.
@@ -114,15 +110,10 @@ def accept(
 
 @command("estimating", arguments={"models": "MODEL"}, metavar={"output": "FOLDER"}, plain=True)
 def pack(
-    models: Sequence[str | Path | ModelProfile],
-    machine: str | Path | Machine,
-    output: str | Path,
-    *,
-    batch: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    precision: Precision | None = None,
+    models: Sequence[str | Path | ModelProfile], machine: str | Path | Machine, output: str | Path, *,
+    batch: int | None = None, sizes: Mapping[str, int] | None = None, precision: Precision | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Write a folder with which a vendor can time exactly the ops that account for most of the models' steps.
 
     The folder has cases.csv, a table of ops that a simulator can fill in; time_ops.py, which fills it in where

@@ -59,10 +59,8 @@ class Plots:
         ops = op_frame(self.estimate)
         shown, roofs = ops[(ops["intensity"] > 0) & (ops["flop_per_s"] > 0)], roof_frame(self.estimate, ops)
         if shown.empty or roofs.empty:
-            raise FomkitError(
-                f"{self.estimate.model.name} on {self.estimate.machine.name}",
-                "no op has arithmetic, traffic, a time and known rates, so there is no roofline to draw.",
-            )
+            what = "no op has arithmetic, traffic, a time and known rates, so there is no roofline to draw."
+            raise FomkitError(f"{self.estimate.model.name} on {self.estimate.machine.name}", what)
         return draw_roofline(shown, roofs)
 
     def pareto(self, top: int = 15) -> alt.LayerChart:

@@ -282,19 +282,16 @@ def _op_entries(estimated: Estimate, command: str) -> Iterator[Measurable]:
         yield measurement("all ops", "every op, alone", estimated.step, step, command)
 
 
-def _fact_command(name: str, machine: Machine) -> str:
-    if name == "overhead/step/input":
-        return f"fomkit measure --input loader.py {OUT} --add"
-    command = "fomkit measure --quick --device cuda" if device_kind(machine) == "gpu" else "fomkit measure --quick"
-    return "" if name == HOST or name.startswith("overhead/") else f"{command} {OUT}"
-
-
 def _per_fact(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> Iterator[Measurable]:
-    for parameter in parameters:
-        if parameter.of == "machine" and parameter.has_interval:
-            known = _with_exact_fact(estimated.machine, parameter.name)
-            step = estimate(estimated.model, known, options).step
-            yield measurement("fact", parameter.name, estimated.step, step, _fact_command(parameter.name, known))
+    for name in (one.name for one in parameters if one.of == "machine" and one.has_interval):
+        known = _with_exact_fact(estimated.machine, name)
+        step = estimate(estimated.model, known, options).step
+        command = f"fomkit measure --quick{' --device cuda' * (device_kind(known) == 'gpu')} {OUT}"
+        if name == "overhead/step/input":
+            command = f"fomkit measure --input loader.py {OUT} --add"
+        elif name == HOST or name.startswith("overhead/"):
+            command = ""
+        yield measurement("fact", name, estimated.step, step, command)
 
 
 def measurements(estimated: Estimate, options: Options, parameters: tuple[Parameter, ...]) -> ToMeasure:

@@ -17,7 +17,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
-from fomkit.core.machine import HOST, Energy, Link, Machine, Scope
+from fomkit.core.machine import HOST, Energy, Link, Machine, Scope, nearest_parameter
 from fomkit.core.model import ModelProfile
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
@@ -27,7 +27,7 @@ from fomkit.plan.options import (
     NODES,
     Options,
     change_machine,
-    check_host_counts,
+    check_host,
     choose_scope,
 )
 from fomkit.plan.scaling import with_user_links
@@ -251,19 +251,9 @@ class Sweep:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the results, without those of the parameters."""
-        spans = [name for name in RESULTS if name.removesuffix("_low").removesuffix("_high") in self.known]
-        spent = [
-            f"{name}{end}"
-            for name in (figures.COST, figures.ENERGY)
-            if name in self.known
-            for end in ("", "_low", "_high")
-        ]
-        return (
-            *spans,
-            *spent,
-            *(name for name in (figures.PEAK_BYTE, figures.FITS) if name in self.known),
-            "basis",
-        )
+        spans = ("step_s", "sample_per_s", "unit_per_day", figures.COST, figures.ENERGY)
+        found = [f"{name}{end}" for name in spans if name in self.known for end in figures.ENDS]
+        return (*found, *(name for name in (figures.PEAK_BYTE, figures.FITS) if name in self.known), "basis")
 
     def blocks(self, first: int = 0) -> Iterator[pd.DataFrame]:
         """Yield the estimates of all points from stretch `first` on, one stretch at a time, in order."""
@@ -280,27 +270,9 @@ class Sweep:
                  machine.name, machine.device, machine.links, machine.overheads, machine.node_devices,
                  machine.system_nodes, machine.availability, machine.price, machine.host_op_s, machine.origin,
                  machine.excluded, machine.reserve_byte, machine.software)  # fmt: skip
-        asked = (
-            __version__,
-            self.plan,
-            self.options,
-            self.layout,
-            self.known,
-            facts,
-            [int(one) for one in hashes],
-        )
+        numbers = [int(one) for one in hashes]
+        asked = (__version__, self.plan, self.options, self.layout, self.known, facts, numbers)
         return hashlib.sha256(repr(asked).encode()).hexdigest()
-
-
-def _choose_bill(sweep: Sweep, currency: str) -> tuple[figures.Bill | None, str]:
-    """Return the bill, or None and the reason why there is none."""
-    try:
-        bill = figures.bill_of(
-            sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes
-        )
-    except FomkitError as error:
-        return None, f"the machine's price {error.what}"
-    return bill, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
 
 
 def _with_probe(sweep: Sweep, currency: str) -> Sweep:
@@ -311,12 +283,14 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
     known = [name for name in names if bool(found[name].notna().all())]
     if figures.FITS in found and (not sweep.on_nodes or bool(found[figures.FITS].notna().any())):
         known.append(figures.FITS)
-    bill, why_no_cost = _choose_bill(sweep, currency)
-    known += [
-        name
-        for name, is_known in ((figures.COST, bill is not None), (figures.ENERGY, axes.POWER in sweep.names))
-        if is_known
-    ]
+    bill, why_no_cost = None, "no price: add, for example, --vary 'price_per_h=2.50 USD/h'"
+    try:
+        bill = figures.bill_of(
+            sweep.machine, sweep.scope, currency, sweep.options.interval, on_nodes=sweep.on_nodes
+        )
+    except FomkitError as error:
+        why_no_cost = f"the machine's price {error.what}"
+    known += [figures.COST] * (bill is not None) + [figures.ENERGY] * (axes.POWER in sweep.names)
     why = {
         "sample_per_s": NO_BATCH,
         "unit_per_day": NO_RUN,
@@ -331,14 +305,7 @@ def _with_probe(sweep: Sweep, currency: str) -> Sweep:
         ends_of_rates = [estimate(sweep.model, one, sweep.options_at_least) for one in sweep.machines_at_ends]
         excludes = tuple(dict.fromkeys(name for one in ends_of_rates for name in one.excludes))
     objectives = figures.objectives_of(known, figures.per_of(known), "" if bill is None else bill.price.currency)
-    return replace(
-        sweep,
-        known=tuple(known),
-        absent=absent,
-        objectives=objectives,
-        bill=bill,
-        excludes=excludes,
-    )
+    return replace(sweep, known=tuple(known), absent=absent, objectives=objectives, bill=bill, excludes=excludes)
 
 
 def make_sweep(
@@ -368,9 +335,12 @@ def make_sweep(
     if layout not in (None, Layout()) and nodes and NODES not in vary:
         vary = {**vary, NODES: [nodes]}
     kinds = axes.kinds_of(model, machine)
-    axes.check_names(vary, kinds, f"{model.name} on {machine.name}")
+    for name in vary:
+        if name not in kinds:
+            where = f"{model.name} on {machine.name}"
+            raise FomkitError(where, f"{name!r} is not a parameter of it. {nearest_parameter(name, kinds)}")
     if HOST in vary:
-        check_host_counts(model, f"--vary {HOST}", (layout or Layout()).launch)
+        check_host(model, f"--vary {HOST}", (layout or Layout()).launch)
     vary, currency = figures.with_prices(vary, machine.price)
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:

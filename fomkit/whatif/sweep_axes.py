@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.machine import HOST, PEAK, Machine, nearest_parameter
+from fomkit.core.machine import HOST, PEAK, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
 from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
@@ -222,14 +222,6 @@ def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
     for name in (HOST, *OF_LAYOUT, *OF_DEVICE):
         kinds.setdefault(name, Kind(_DIMENSIONS.get(name, ""), whole=name == NODES))
     return kinds
-
-
-def check_names(names: Iterable[str], kinds: Iterable[str], where: str) -> None:
-    """Raise for a name that is no parameter."""
-    known = list(kinds)
-    for name in names:
-        if name not in known:
-            raise FomkitError(where, f"{name!r} is not a parameter of it. {nearest_parameter(name, known)}")
 
 
 Way = Literal["grid", "random", "sobol"]

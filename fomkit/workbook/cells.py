@@ -90,27 +90,25 @@ def style_name(role: str, form: str = "General") -> str:
     return role if form == "General" else f"{role} {form}"
 
 
-def _style(role: str, form: str) -> NamedStyle:
-    style = NamedStyle(style_name(role, form))
-    size = {"title": 13, "headline": 16}.get(role, 10)
-    bold = role in ("header", "title", "headline")
-    style.font = Font("Calibri", size, bold=bold, italic=role == "issued", color=_ROLE_COLOURS.get(role, "000000"))
-    if role in _FILLS:
-        style.fill = PatternFill("solid", fgColor=_FILLS[role])
-    if role in ("header", "prose"):
-        style.alignment = Alignment(wrap_text=True, vertical="center" if role == "header" else "top")
-    if role == "input":
-        edge = Side("hair", color="A0A0A0")
-        style.border = Border(edge, edge, edge, edge)
-    style.number_format = form
-    return style
-
-
 def add_styles(book: Workbook, pairs: set[tuple[str, str]]) -> None:
     """Register a style for each role and number format."""
     plain = {(role, "General") for role in ("text", "prose", "header", "title", "headline")}
     for role, form in sorted(pairs | plain):
-        book.add_named_style(_style(role, form))
+        style = NamedStyle(style_name(role, form))
+        size = {"title": 13, "headline": 16}.get(role, 10)
+        bold = role in ("header", "title", "headline")
+        style.font = Font(
+            "Calibri", size, bold=bold, italic=role == "issued", color=_ROLE_COLOURS.get(role, "000000")
+        )
+        if role in _FILLS:
+            style.fill = PatternFill("solid", fgColor=_FILLS[role])
+        if role in ("header", "prose"):
+            style.alignment = Alignment(wrap_text=True, vertical="center" if role == "header" else "top")
+        if role == "input":
+            edge = Side("hair", color="A0A0A0")
+            style.border = Border(edge, edge, edge, edge)
+        style.number_format = form
+        book.add_named_style(style)
 
 
 _STATE_COLOURS = {AS_ISSUED: "C6EFCE", "ok": "C6EFCE", "met": "C6EFCE", CHANGED: "FFD08A", "error": "FF9A9A"}

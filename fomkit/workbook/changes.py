@@ -123,25 +123,19 @@ def _entry_changes(
             continue
         is_number = table.is_number(column)
         yield Change(
-            title=table.title,
-            index=index,
-            key=column.key,
+            title=table.title, index=index, key=column.key,
             where=f"{table.sheet}!{rows.cell(index, column.key)}",
             what=row_name(table, now) + ("" if column.key == leader else f", {column.header}"),
             unit=unit if is_number and unit != "1" else "",  # plain counts have no unit
-            old=was.get(column.key),
-            new=now.get(column.key),
-            is_number=is_number,
-            is_condition=is_foreign or column.role == "condition",
-            basis=str(now.get("basis") or ""),
-            party=str(now.get("party") or ""),
+            old=was.get(column.key), new=now.get(column.key),
+            is_number=is_number, is_condition=is_foreign or column.role == "condition",
+            basis=str(now.get("basis") or ""), party=str(now.get("party") or ""),
             source=str(now.get("source") or now.get("evidence") or ""),
             is_ignored=is_foreign or table is ASSUMPTIONS,
             is_idle=is_number and bool(moving) and rows.place(index, column.key) not in moving,
-            machine=str(was.get("machine") or ""),
-            was_basis=str(was.get("basis") or ""),
+            machine=str(was.get("machine") or ""), was_basis=str(was.get("basis") or ""),
             was_party=str(was.get("party") or ""),
-        )
+        )  # fmt: skip
 
 
 def follow_ends(issued: Book, changed: Book) -> Book:

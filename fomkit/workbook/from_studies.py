@@ -110,15 +110,10 @@ def case_of(estimate: Estimate, name: str, device: Device) -> Case:
     machine = with_fits(estimate.machine)
     lines = (_study_line(row, machine, device) for row in row_dicts(ops))
     said_of_machine = verdict_on(estimate.machine, named=False)
-    return Case(
-        workload=name,
-        machine=estimate.machine.name,
-        ops=_merged(lines, device),
-        precision=f"{estimate.precision}: {estimate.formats.message}",
-        excludes=estimate.excludes,
-        deviations=tuple(message for message in estimate.deviations if message not in said_of_machine),
-        unfit=estimate.fit.message,
-    )
+    deviations = tuple(message for message in estimate.deviations if message not in said_of_machine)
+    precision = f"{estimate.precision}: {estimate.formats.message}"
+    return Case(name, estimate.machine.name, _merged(lines, device), precision, estimate.excludes, deviations,
+                estimate.fit.message)  # fmt: skip
 
 
 def workload_of(estimate: Estimate, name: str) -> WorkloadFacts:
@@ -222,28 +217,21 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     distinct = {one.machine.name: one.machine for one in every}
     machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
+    excludes = sorted({term for one in every for term in one.excludes})
+    unfit = ((one.machine.name, f"{one.model.name} {one.fit.message}") for one in every if one.fit.message)
+    alone = [result.alone(merit.target.machine) for merit in result.merits]
     return SheetModel(
-        title="Units of work a day",
-        scope=every[0].scope,
-        machines=tuple(machines.values()),
-        workloads=tuple(workloads.values()),
+        title="Units of work a day", scope=every[0].scope, level=every[0].step.level,
+        machines=tuple(machines.values()), workloads=tuple(workloads.values()),
         cases=tuple(case_of(one, one.model.name, machines[one.machine.name].device) for one in every),
         targets=tuple(dict.fromkeys(estimate.machine.name for estimate in result.estimates)),
         baseline=result.baseline[0].machine.name if result.baseline else None,
-        level=every[0].step.level,
         worst_basis=worst_basis(every) if result.merits else "",
-        caveats=caveats_of(
-            sorted({term for one in every for term in one.excludes}),
-            every,
-            ((one.machine.name, f"{one.model.name} {one.fit.message}") for one in every if one.fit.message),
-            result.little_explained,
-            [result.alone(merit.target.machine) for merit in result.merits],
-        ),
+        caveats=caveats_of(excludes, every, unfit, result.little_explained, alone),
         notes=tuple(f"not estimated: {error}" for error in result.failures),
-        rounds=rounds_of(list(distinct.values())),
-        uses=uses_at(every[0].step.level, distinct.values()),
+        rounds=rounds_of(list(distinct.values())), uses=uses_at(every[0].step.level, distinct.values()),
         widened=widened_of(distinct.values()),
-    )
+    )  # fmt: skip
 
 
 def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
@@ -252,14 +240,6 @@ def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
         return None
     facts = workload_of(rated.estimate, rated.line.name)
     return replace(facts, unit=Unit(rated.line.unit, rated.line.runs))
-
-
-def _given_time(result: SuiteResult, rated: RatedLine, machine: Machine) -> Given | None:
-    """Convert a rate to the time of one unit on one device; None without a rate."""
-    if rated.unit_per_day is None:
-        return None
-    time = rated.unit_per_day.per(DAY_S * machine.up_devices(result.suite.scope))
-    return Given(time, rated.basis, rated.party, rated.source, rated.excludes or (), rated.unfit)
 
 
 def _job(rated: RatedLine) -> JobTerms | None:
@@ -298,17 +278,17 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     if before is not None and facts in (None, before) and old.estimate is not None and not _waits(old.estimate):
         estimated[result.machines[0].name] = old
     found = facts or before or WorkloadFacts(line.name, unit=Unit(line.unit, line.runs))
-    others = [
-        (machine, rated)
-        for machine, rated in zip(result.machines, (old, new), strict=True)
-        if machine.name not in estimated
-    ]
-    jobs = {machine.name: terms for machine, rated in others if (terms := _job(rated)) is not None}
-    given = {
-        machine.name: time
-        for machine, rated in others
-        if machine.name not in jobs and (time := _given_time(result, rated, machine)) is not None
-    }
+    jobs, given = {}, {}
+    for machine, rated in zip(result.machines, (old, new), strict=True):
+        if machine.name in estimated:
+            continue
+        if (terms := _job(rated)) is not None:
+            jobs[machine.name] = terms
+        elif rated.unit_per_day is not None:  # the time of one unit on one device
+            time = rated.unit_per_day.per(DAY_S * machine.up_devices(result.suite.scope))
+            given[machine.name] = Given(
+                time, rated.basis, rated.party, rated.source, rated.excludes or (), rated.unfit
+            )
     basis = max(old.basis, new.basis, key=BASES_BY_TRUST.index)
     whole = replace(
         found, given=given, jobs=jobs, weight=line.weight, required=line.required, category=new.category,
@@ -355,21 +335,13 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
     bases = [facts.basis for facts, _ in lines if facts.name in counted]
     missing = [f"missing: {one.line.name} on {name}" for one, name in result.missing]
     return SheetModel(
-        title=f"Suite {suite.name}, version {suite.version}",
-        scope=suite.scope,
-        machines=tuple(machines.values()),
-        workloads=tuple(facts for facts, _ in lines),
-        cases=tuple(cases),
-        targets=(target.name,),
-        baseline=baseline.name,
-        level=level,
-        mean=suite.mean,
-        threshold=None if result.withheld else suite.threshold,
+        title=f"Suite {suite.name}, version {suite.version}", scope=suite.scope, level=level, mean=suite.mean,
+        machines=tuple(machines.values()), workloads=tuple(facts for facts, _ in lines), cases=tuple(cases),
+        targets=(target.name,), baseline=baseline.name, threshold=None if result.withheld else suite.threshold,
         worst_basis=max(bases, key=BASES_BY_TRUST.index) if bases else "",
         deviations=tuple((machine, f"{line}: {what}") for line, machine, what in deviations_of(result)),
-        caveats=_caveats(result),
-        notes=(suite.title, *suite.notes, *missing),
+        caveats=_caveats(result), notes=(suite.title, *suite.notes, *missing),
         rounds=rounds_of([target, baseline]),
         uses=uses_at(level, [estimate.machine for estimate in result.estimates]),
         widened=widened_of(estimate.machine for estimate in result.estimates),
-    )
+    )  # fmt: skip

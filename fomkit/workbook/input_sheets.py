@@ -126,12 +126,6 @@ def from_unit(name: str, value: float) -> float:
     return in_si(value, scale_of(name))
 
 
-def _to_unit(name: str, value: float) -> float:
-    """Convert an SI value to the fact's unit, rounded to 15 digits."""
-    scale = scale_of(name)
-    return float(f"{value / scale if scale >= 1 else value * round(1 / scale):.15g}")
-
-
 def _si_formula(name: str, cell: str, value: float | None) -> Formula:
     """Return the formula of `from_unit` for a cell that may hold a word."""
     found = known(None if value is None else from_unit(name, value))
@@ -222,8 +216,10 @@ def state_of_value(now: str, was: str) -> str:
 
 
 def _fact_row(number: int, row: FactRow, party: str, level: float) -> Iterator[Value]:
-    fact, cell = row.fact, FACTS.row(number)
-    shown = [None] * 3 if fact is None else [_to_unit(row.name, end) for end in (fact.value, fact.low, fact.high)]
+    fact, cell, scale = row.fact, FACTS.row(number), scale_of(row.name)
+    ends = () if fact is None else (fact.value, fact.low, fact.high)
+    in_unit = (end / scale if scale >= 1 else end * round(1 / scale) for end in ends)
+    shown: list[float | None] = [float(f"{end:.15g}") for end in in_unit] or [None] * 3
     value, low, high = (known(one) for one in shown)
     yield from (*row.key, value, UNIT_OF[row.name])
     # Without a stated spread the bounds are formulas that follow the value, until a number is written over them.

@@ -149,13 +149,6 @@ class CaseCells:
         return stop > first
 
 
-def _dimension_words(line: OpLine) -> str:
-    """Format the dimensions of an op as text that can be parsed."""
-    return " ".join(
-        f"{name}={size if isinstance(size, str) else number_cell(float(size))}" for name, size in line.dimensions
-    )
-
-
 def _how_made(line: OpLine) -> str:
     if line.utilisation is not None:
         return f"floor / utilisation{' + starts · launch cost' if line.starts else ''}"
@@ -177,16 +170,6 @@ def _time_cell(line: OpLine, machine: Machine, number: int, span: Span | None) -
     floor = f"MAX({','.join(terms)})" if len(terms) > 1 else terms[0]
     starts = f"+{cell['starts']}*{cell['launch']}" if line.starts and machine.device.launch_s is not None else ""
     return Formula(f"{floor}/{cell['utilisation']}{starts}", span.value if span else UNKNOWN)
-
-
-def _totals(number: int, count: float, span: Span | None) -> Iterator[Value]:
-    cell = OPS.row(number)
-    ends = (None, None, None) if span is None else span.ends
-    # Bounds of an op without a time are empty, and may stay empty when a time is written.
-    low, high = (cell[key] if span else f"IF(ISNUMBER({cell[key]}),{cell[key]},1)" for key in ("low", "high"))
-    for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
-        formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
-        yield Formula(formula, known(None if end is None else end * count))
 
 
 _SAME_OP = ("kind", "pass_name", "time_source", "time")
@@ -242,7 +225,8 @@ def _op_row(
 ) -> Iterator[Value]:  # fmt: skip
     """Yield the cells of an op; ``squares``: those of its own errors, below and above, as issued."""
     line, first = case.ops[at], number - at
-    yield from (*case.key, line.op, line.sizes, _dimension_words(line))
+    sizes = ((name, size if isinstance(size, str) else number_cell(float(size))) for name, size in line.dimensions)
+    yield from (*case.key, line.op, line.sizes, " ".join(f"{name}={size}" for name, size in sizes))
     yield from (line.kind, line.dtype, line.engine, line.pass_name)
     inputs = _inputs(line)
     yield from inputs[:4]
@@ -254,9 +238,13 @@ def _op_row(
     yield from inputs[4:6]
     yield _time_cell(line, machine, number, span)
     yield from inputs[7:]
-    yield from _totals(number, line.count, span)
+    cell, ends = OPS.row(number), (None, None, None) if span is None else span.ends
+    # Bounds of an op without a time are empty, and may stay empty when a time is written.
+    low, high = (cell[key] if span else f"IF(ISNUMBER({cell[key]}),{cell[key]},1)" for key in ("low", "high"))
+    for end, factor in zip(ends, ("", f"*{low}", f"*{high}"), strict=True):
+        formula = f'IF(ISNUMBER({cell["time"]}),{cell["time"]}*{cell["count"]}{factor},"{UNKNOWN}")'
+        yield Formula(formula, known(None if end is None else end * line.count))
     yield from _own_errors(number, (first, first + len(case.ops) - 1), span, squares)
-    cell = OPS.row(number)
     starts = f'IF(ISNUMBER({cell["launches"]}),{cell["launches"]}*{cell["count"]},"{UNKNOWN}")'
     yield Formula(starts, known(line.launches * line.count))
     yield from (line.time_source or UNKNOWN, line.bound or UNKNOWN, _how_made(line))

@@ -121,20 +121,14 @@ def _facts_in(row: Row, given: Iterable[Row], jobs: Iterable[Row], level: float,
     terms = {_text_in(one, "machine"): job for one in own if (job := _job(one)) is not None}
     last: Literal["drop", "keep"] = "keep" if _text_in(row, "last_batch") == "keep" else "drop"
     return WorkloadFacts(
-        name=_text_in(row, "workload"),
-        title=_text_in(row, "title"),
-        batch=_count_in(row, "batch"),
+        name=_text_in(row, "workload"), title=_text_in(row, "title"), batch=_count_in(row, "batch"),
         data=Data(_count_in(row, "train"), _count_in(row, "validation"), last),
         run=Run(_count_in(row, "epochs"), _count_in(row, "devices") or 1),
-        unit=Unit(_text_in(row, "unit"), _number_in(row, "runs") or 1.0),
-        given=times,
-        jobs=terms,
+        unit=Unit(_text_in(row, "unit"), _number_in(row, "runs") or 1.0), given=times, jobs=terms,
         weight=1.0 if (weight := _number_in(row, "weight")) is None else weight,
-        required=_text_in(row, "required") != "no",
-        category=_text_in(row, "category"),
-        basis=_text_in(row, "basis"),
-        party=_text_in(row, "party"),
-    )
+        required=_text_in(row, "required") != "no", category=_text_in(row, "category"),
+        basis=_text_in(row, "basis"), party=_text_in(row, "party"),
+    )  # fmt: skip
 
 
 def _op(row: Row) -> OpLine:
@@ -144,25 +138,13 @@ def _op(row: Row) -> OpLine:
     source, utilisation = _text_in(row, "time_source"), _number_in(row, "utilisation")
     pairs = (word.partition("=") for word in _text_in(row, "dimensions").split())
     return OpLine(
-        **words,
-        count=count,
-        launches=launches,
-        flop=flop,
-        byte=byte,
-        time_source="" if source == "unknown" else source,
-        evidence=_text_in(row, "evidence"),
-        utilisation=utilisation,
-        starts=_number_in(row, "starts") or 0.0,
+        **words, count=count, launches=launches, flop=flop, byte=byte,
+        time_source="" if source == "unknown" else source, evidence=_text_in(row, "evidence"),
+        utilisation=utilisation, starts=_number_in(row, "starts") or 0.0,
         time_s=None if utilisation is not None else _number_in(row, "time"),
-        low=_number_in(row, "low") or 1.0,
-        high=_number_in(row, "high") or 1.0,
+        low=_number_in(row, "low") or 1.0, high=_number_in(row, "high") or 1.0,
         dimensions=tuple((name, float(size) if name in _NUMBERS else size) for name, _, size in pairs),
-    )
-
-
-def _cases_in(rows: tuple[Row, ...]) -> tuple[Case, ...]:
-    ops = by_key(((_text_in(row, "workload"), _text_in(row, "machine")), _op(row)) for row in rows)
-    return tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items())
+    )  # fmt: skip
 
 
 def _uses(chosen: Row) -> dict[str, tuple[float, float]]:
@@ -201,6 +183,7 @@ def sheet_model_from(book: Book) -> SheetModel:
     level = float(cast("float", chosen["interval level"]))
     machines = by_key((_text_in(row, "machine"), row) for row in book.rows(FACTS))
     baseline, threshold = str(chosen["baseline"]), chosen.get("threshold")
+    ops = by_key(((_text_in(row, "workload"), _text_in(row, "machine")), _op(row)) for row in book.rows(OPS))
     return SheetModel(
         title=str(chosen.get("title")),
         scope=cast("Scope", str(chosen["scope"])),
@@ -208,7 +191,7 @@ def sheet_model_from(book: Book) -> SheetModel:
         workloads=tuple(
             _facts_in(row, book.rows(GIVEN), book.rows(JOBS), level, chosen) for row in book.rows(WORKLOADS)
         ),
-        cases=_cases_in(book.rows(OPS)),
+        cases=tuple(Case(workload, machine, tuple(lines)) for (workload, machine), lines in ops.items()),
         targets=tuple(str(value) for name, value in choices if name == "target"),
         baseline=None if baseline == NONE else baseline,
         level=level,

@@ -345,8 +345,11 @@ def as_model(workload: WorkloadFacts) -> ModelProfile:
     )  # fmt: skip
 
 
-def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
-    """Return the ops of a case with the columns of a TIMED table that the roll-up reads."""
+def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
+    machine, workload = sheet_model.machine(case.machine), sheet_model.workload(case.workload)
+    model = as_model(workload)
+    times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
+    # The columns of a TIMED table that the roll-up reads.
     rows = [
         (one.kind, one.pass_name, one.count, one.launches, *(span or _UNKNOWN).ends,
          one.time_source if span else "", one.bound, one.dtype)
@@ -354,14 +357,7 @@ def timed_table(case: Case, times: tuple[Span | None, ...]) -> pd.DataFrame:
     ]  # fmt: skip
     names = ["kind", "pass_name", "count", "launches", "time_s", "low_s", "high_s", "time_source", "bound",
              "dtype"]  # fmt: skip
-    return pd.DataFrame(rows, columns=names)
-
-
-def _case(case: Case, sheet_model: SheetModel) -> CaseValues:
-    machine, workload = sheet_model.machine(case.machine), sheet_model.workload(case.workload)
-    model = as_model(workload)
-    times = tuple(op_time(one, machine.device, sheet_model.level) for one in case.ops)
-    timed = timed_table(case, times)
+    timed = pd.DataFrame(rows, columns=names)
     check_work(timed, case.name)
     # What use in a step adds to the errors of the machine's ops.
     z, ratios = half_width(sheet_model.level), sheet_model.uses_on(case.machine).items()
@@ -395,17 +391,12 @@ def _target_merit(
     """Return the figure of merit of lines rated on both machines; None without any, or without a required one."""
     if sheet_model.baseline is None:
         return None
-    both = [
-        workload
-        for workload in sheet_model.workloads
-        if {(workload.name, target), (workload.name, sheet_model.baseline)} <= units.keys()
-    ]
-    if not both or any(workload.required and workload not in both for workload in sheet_model.workloads):
+    sides, lines = (sheet_model.baseline, target), sheet_model.workloads
+    both = [one for one in lines if all((one.name, machine) in units for machine in sides)]
+    if not both or any(one.required and one not in both for one in lines):
         return None
-    old, new = (
-        Rates(machine, sheet_model.scope, {one.name: units[one.name, machine] for one in both})
-        for machine in (sheet_model.baseline, target)
-    )
+    rates = ({one.name: units[one.name, machine] for one in both} for machine in sides)
+    old, new = (Rates(machine, sheet_model.scope, of) for machine, of in zip(sides, rates, strict=True))
     return figure_of_merit(old, new, sheet_model.mean, {one.name: one.weight for one in both})
 
 

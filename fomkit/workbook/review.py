@@ -123,13 +123,13 @@ def _unchanged_timings(found: Review, machine: str, party: Party) -> Iterator[di
                 yield _timing_row(line, line.time_s, "measured", party, line.evidence)
 
 
-def _entry_text(entry: object) -> str:
-    return f"{entry:.6g}" if isinstance(entry, float) else UNKNOWN if entry is None else str(entry)
-
-
 def _note_on(change: Change, number: int) -> str:
     ground = ", ".join(word for word in (change.basis, change.party, change.source) if word)
-    moved = f"{_entry_text(change.old)} → {_entry_text(change.new)} {change.unit}".rstrip()
+    old, new = (
+        f"{entry:.6g}" if isinstance(entry, float) else UNKNOWN if entry is None else str(entry)
+        for entry in (change.old, change.new)
+    )
+    moved = f"{old} → {new} {change.unit}".rstrip()
     return f"{ROUND}{number}: {change.where}, {change.what}: {moved} ({ground})"
 
 
@@ -208,10 +208,6 @@ def review(returned: Path, issued: Path) -> Review:
     return Review(returned, issued, sent, before, after, changed, tuple(findings))
 
 
-def _shown_entry(entry: object) -> object:
-    return UNKNOWN if entry is None else "the value" if entry == FOLLOWS else entry
-
-
 Changed = TypedDict("Changed", {
     "where": str, "what": str, "unit": str, "old": object, "new": object, "basis": str, "party": str,
     "source": str, "alone": Effects | None, "not_computed": str, "moves_nothing": bool,
@@ -268,9 +264,10 @@ def review_content(found: Review) -> ReviewContent:
             alone, why_not = effector.of([change], f"{change.what}:")
             if why_not and not effector.barred(change):
                 findings.append(Finding(change.where, "range", f"{why_not}."))
+        words: dict[object, object] = {None: UNKNOWN, FOLLOWS: "the value"}
         entry = as_content(
-            Changed, change, old=_shown_entry(change.old), new=_shown_entry(change.new), alone=alone,
-            not_computed=why_not, moves_nothing=change.is_idle and not change.is_ignored,
+            Changed, change, old=words.get(change.old, change.old), new=words.get(change.new, change.new),
+            alone=alone, not_computed=why_not, moves_nothing=change.is_idle and not change.is_ignored,
         )  # fmt: skip
         entries.append(entry)
     together, why_not = effector.of(found.changes, "with all changes")

@@ -42,15 +42,6 @@ def mean_formula(name: str, new: str, old: str, weight: str) -> str:
     }[name]
 
 
-def _share_formula(name: str, old: str, weight: str, old_cell: str, weight_cell: str) -> str:
-    """Return the formula of one line's weight in a mean; in means without weights all lines have the same."""
-    return {
-        "ratio_of_harmonic_means": f"(1/{old_cell})/SUMPRODUCT(1/{old})",
-        "weighted_harmonic": f"({weight_cell}/{old_cell})/SUMPRODUCT({weight}/{old})",
-        "geometric": f"{weight_cell}/SUM({weight})",
-    }.get(name, f"1/ROWS({old})")
-
-
 @dataclass(frozen=True)
 class _Side:
     """Blocks of one machine's rates: values, bounds, the shares of errors that lines share, or that cancel.
@@ -136,25 +127,20 @@ def _figures(
         yield name, _mean_formulas(name, new, old, weight, cells.of((target, name), "value")), span.ends
 
 
-def _chance_formula(cells: Placed, target: str, assumptions: Placed) -> str:
-    value, low, high = (cells.of((target, FOM), end) for end in ("value", "low", "high"))
-    bar, level = (assumptions.of(name, "value") for name in ("threshold", "interval level"))
-    distance = f"LN({bar}/{value})"
-    spread = f"(IF({bar}>{value},LN({high}/{value}),LN({value}/{low}))/NORMSINV(0.5+{level}/2))"
-    return f"IF({spread}=0,IF({bar}<={value},1,0),ROUND(1-NORMSDIST({distance}/{spread}),6))"
-
-
 def _verdict_rows(cells: Placed, merit: FigureOfMerit, sheets: Sheets) -> Iterator[list[Value]]:
     target, limit, assumptions = merit.target.machine, sheets.sheet_model.threshold, sheets.assumptions
     rows: list[tuple[Value, Value, Value]] = [("", "no threshold", "no threshold")] * 2
     if limit is not None:
         chance = round(probability_above(merit.value, limit), 6)
-        bar = Formula(assumptions.of("threshold", "value"), limit)
+        mean, low, high = (cells.of((target, FOM), end) for end in ENDS)
+        bar, level = (assumptions.of(name, "value") for name in ("threshold", "interval level"))
+        spread = f"(IF({bar}>{mean},LN({high}/{mean}),LN({mean}/{low}))/NORMSINV(0.5+{level}/2))"
+        share = f"IF({spread}=0,IF({bar}<={mean},1,0),ROUND(1-NORMSDIST(LN({bar}/{mean})/{spread}),6))"
         label, cell = verdict(chance, ACCEPTANCE), cells.of((target, CHANCE), "value")
         reached, missed, neither = ACCEPTANCE
         word = f'IF({cell}>={REACHED},"{reached}",IF({cell}<={MISSED},"{missed}","{neither}"))'
-        shown = Formula(_chance_formula(cells, target, assumptions), chance), Formula(word, label)
-        rows = [(bar, shown[0], chance), (bar, shown[1], label)]
+        stated = Formula(bar, limit)
+        rows = [(stated, Formula(share, chance), chance), (stated, Formula(word, label), label)]
     for name, (unit, value, was) in zip((CHANCE, VERDICT), rows, strict=True):
         yield [name, target, unit, value, None, None, was, None, None, None]
 
@@ -167,10 +153,8 @@ def _write_merits(page: Page, cells: Placed, sheets: Sheets, ratios: Placed) -> 
         block = {key: ratios.block(key, *span).rpartition("!")[2] for key in keys}
         changed = f'COUNTIF({block["state"]},"{CHANGED}")'
         works = [sheets.sheet_model.workload(name) for name in merit.weights]
-        weights, differ = (
-            [one.weight for one in works],
-            "; units differ" * (len({one.unit.name for one in works}) > 1),
-        )
+        weights = [one.weight for one in works]
+        differ = "; units differ" * (len({one.unit.name for one in works}) > 1)
         for name, formulas, ends in _figures(cells, merit, block, weights):
             unchanged = state_of_value(cells.of((target, name), "value"), cells.of((target, name), "was"))
             label = f"{name} ({merit.mean})" if name == FOM else f"by the mean {name}" if name in MEANS else name
@@ -241,12 +225,19 @@ def _state(key: tuple[str, str], sheets: Sheets) -> str:
 
 
 def _weight(number: int, workload: str, merit: FigureOfMerit | None) -> Value:
+    """Return the formula of a line's weight in the mean."""
     if merit is None:
         return UNKNOWN
     first = number - list(merit.weights).index(workload)
     last, letters = first + len(merit.weights) - 1, [RATIOS.letter(key) for key in ("old", "line_weight")]
-    blocks, cells = (f"{one}${first}:{one}${last}" for one in letters), (f"{one}{number}" for one in letters)
-    return Formula(_share_formula(merit.mean, *blocks, *cells), merit.weights[workload])
+    old, weight = (f"{one}${first}:{one}${last}" for one in letters)
+    own_old, own_weight = (f"{one}{number}" for one in letters)
+    formula = {
+        "ratio_of_harmonic_means": f"(1/{own_old})/SUMPRODUCT(1/{old})",
+        "weighted_harmonic": f"({own_weight}/{own_old})/SUMPRODUCT({weight}/{old})",
+        "geometric": f"{own_weight}/SUM({weight})",
+    }.get(merit.mean, f"1/ROWS({old})")  # in means without weights all lines have the same
+    return Formula(formula, merit.weights[workload])
 
 
 def _ratio_row(number: int, key: tuple[str, str], sheets: Sheets) -> Iterator[Value]:

@@ -288,20 +288,6 @@ def _run_terms(sheets: Sheets, case: Case, values: CaseValues, epoch: Triple) ->
     sheets.terms.add(case, RATE, "1/day", values.unit_per_day, rates, how)
 
 
-def _add_case(sheets: Sheets, case: Case, values: CaseValues) -> None:
-    """Add every term of one workload on one machine."""
-    counts = [
-        f'COUNTIF({sheets.ops.block(case, "state")},"{CHANGED}")',
-        f'COUNTIF({sheets.machines.states(case.machine)},"{CHANGED}")',
-        f'IF({sheets.workloads.of(case.workload, "state")}="{CHANGED}",1,0)',
-    ]
-    sheets.terms.add(case, CHANGED_INPUTS, "1", 0.0, _triple("+".join(counts)), "of its ops, machine and workload")
-    step, forward = _step_terms(sheets, case, values)
-    epoch = _epoch(sheets, case, values, step, forward)
-    if epoch is not None:
-        _run_terms(sheets, case, values, epoch)
-
-
 def write_timings(
     page: Page, sheet_model: SheetModel, values: Values, assumptions: Placed, machines: MachineCells,
     workloads: tuple[Placed, Placed, Placed], ops: CaseCells,
@@ -312,6 +298,16 @@ def write_timings(
     terms = TermCells(page.first_row())
     sheets = Sheets(sheet_model, values, assumptions, machines, *workloads, ops, families, terms)
     for case in sheet_model.cases:
-        _add_case(sheets, case, values.cases[case.key])
+        of_case = values.cases[case.key]
+        counts = [
+            f'COUNTIF({ops.block(case, "state")},"{CHANGED}")',
+            f'COUNTIF({machines.states(case.machine)},"{CHANGED}")',
+            f'IF({sheets.workloads.of(case.workload, "state")}="{CHANGED}",1,0)',
+        ]
+        terms.add(case, CHANGED_INPUTS, "1", 0.0, _triple("+".join(counts)), "of its ops, machine and workload")
+        step, forward = _step_terms(sheets, case, of_case)
+        epoch = _epoch(sheets, case, of_case, step, forward)
+        if epoch is not None:
+            _run_terms(sheets, case, of_case, epoch)
     page.table(TERMS, terms.rows)
     return sheets

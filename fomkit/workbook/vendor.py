@@ -60,13 +60,6 @@ def _shown_copy(record: Record, **own: object) -> Record:
     return cast("Record", cast("Any", type(record))(**shown_fields, **own))
 
 
-def _anonymous_baseline(sheet_model: SheetModel) -> Machine:
-    """Return the nameless baseline: one device that does all its units of work."""
-    timings = sheet_model.machines[0].timings
-    title = "the machine that the suite compares with, known by its units a day"
-    return Machine(BASELINE, title, "lab", Device(), timings, node_devices=1, system_nodes=1)
-
-
 def _workload_for(facts: WorkloadFacts, target: str, rate: Span | None) -> WorkloadFacts:
     times = {}
     if target in facts.given:
@@ -106,12 +99,13 @@ def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())
     own = _shown_copy(sheet_model.machine(target))
+    # The nameless baseline is one device that does all its units of work.
+    title = "the machine that the suite compares with, known by its units a day"
+    nameless = Machine(BASELINE, title, "lab", Device(), own.timings, node_devices=1, system_nodes=1)
     return _shown_copy(
         sheet_model,
-        machines=(own, _anonymous_baseline(sheet_model)) if rated else (own,),
-        workloads=tuple(
-            _workload_for(workload, target, rates[workload.name]) for workload in sheet_model.workloads
-        ),
+        machines=(own, nameless) if rated else (own,),
+        workloads=tuple(_workload_for(one, target, rates[one.name]) for one in sheet_model.workloads),
         cases=tuple(
             _shown_copy(case, ops=tuple(_shown_copy(line, evidence=_time_source_text(line)) for line in case.ops))
             for case in sheet_model.cases
@@ -186,18 +180,9 @@ class Pack:
     lines: tuple[str, ...]
 
 
-def _key_columns() -> list[str]:
-    dimensions = {name for kind in KINDS.values() for name in kind.columns}
-    identity = {"kind", "op", "dtype", "engine", "pass_name", *dimensions}
-    return [name for name in column_names("TIMINGS") if name in identity]
-
-
-def _keyed(ops: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that identify ops: a name only if the script needs it, a pass only where it matters."""
-    rows = ops.reindex(columns=_key_columns())
-    named = [knows_op(cells) for cells in _as_csv(rows)]
-    rows = rows.assign(op=rows["op"].where(pd.Series(named, rows.index), ""))
-    return rows.assign(pass_name=rows["pass_name"].mask(rows["kind"].isin(PASS_FREE_KINDS), ""))
+_IDENTITY = {"kind", "op", "dtype", "engine", "pass_name"}.union(*(kind.columns for kind in KINDS.values()))
+_KEYS = [name for name in column_names("TIMINGS") if name in _IDENTITY]
+"""Columns that identify ops."""
 
 
 def _as_csv(rows: pd.DataFrame) -> list[dict[str, str]]:
@@ -232,12 +217,17 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
     short step is not lost beside a long one. Returns a TIMINGS table without times; ``note`` names the models and
     the share of their steps, ``shares`` (model to share) has the shares as numbers.
     """
-    keys, found = _key_columns(), []
+    found = []
     for estimate in estimates:
         timed = estimate.ops[estimate.ops["time_s"].notna()]
-        rows = _keyed(timed).assign(seconds=timed["time_s"] * timed["count"])
+        rows = timed.reindex(columns=_KEYS)
+        # A name only if the script needs it, a pass only where it matters.
+        named = pd.Series([knows_op(cells) for cells in _as_csv(rows)], rows.index, dtype=bool)
+        passes = rows["pass_name"].mask(rows["kind"].isin(PASS_FREE_KINDS), "")
+        seconds = timed["time_s"] * timed["count"]
+        rows = rows.assign(op=rows["op"].where(named, ""), pass_name=passes, seconds=seconds)
         total = rows["seconds"].sum()
-        grouped = rows.groupby(keys, dropna=False, sort=False)["seconds"].sum().sort_values(ascending=False)
+        grouped = rows.groupby(_KEYS, dropna=False, sort=False)["seconds"].sum().sort_values(ascending=False)
         before = (grouped.cumsum() - grouped) / total
         chosen = grouped[before < DOMINANT].reset_index()
         parts, model = (chosen["seconds"] / total).tolist(), estimate.model.name
@@ -246,7 +236,7 @@ def dominant_ops(estimates: Sequence[Estimate]) -> pd.DataFrame:
         found.append(chosen.assign(note=notes, shares=shares))
     if not any(map(len, found)):
         raise FomkitError("pack", "no op has a time, so none can be chosen. Choose another target.")
-    together = pd.concat(found).groupby(keys, dropna=False, sort=False)
+    together = pd.concat(found).groupby(_KEYS, dropna=False, sort=False)
     table = together.agg(
         note=("note", "; ".join), seconds=("seconds", "max"),
         shares=("shares", lambda shares: sums_by_key(one for each in shares for one in each.items())),
@@ -260,28 +250,21 @@ _PAGE = Path(__file__).with_name("pack.txt")
 """Instructions for the table to fill, as a template."""
 
 
-def _pack_lines(
-    table: pd.DataFrame, requested: Mapping[str, float], timed: Mapping[str, float]
-) -> tuple[str, ...]:
-    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
-    found = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
-    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
-    for (kind, dtype, why), rows in refused:
-        found.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
-    return tuple(found)
-
-
 def make_pack(estimates: Sequence[Estimate]) -> Pack:
     """Make a pack of the ops that account for most of the predicted time of some estimates."""
     table = dominant_ops(estimates)
-    table = table.assign(refusal=_refusals(table[_key_columns()]))
+    table = table.assign(refusal=_refusals(table[_KEYS]))
     requested, timed = ({estimate.model.name: 0.0 for estimate in estimates} for _ in range(2))
     for shares, refusal in zip(table["shares"], table["refusal"], strict=True):
         for model, share in shares.items():
             requested[model] += share
             timed[model] += 0.0 if refusal else share
-    sized = [name for name in _key_columns() if (table[name].notna() & (table[name] != "")).any()]
-    lines = _pack_lines(table, requested, timed)
+    sized = [name for name in _KEYS if (table[name].notna() & (table[name] != "")).any()]
+    template = "cases.csv covers {:.1%} of the predicted step time, time_ops.py can time {:.1%}"
+    lines = [f"{model}: {template.format(share, timed[model])}" for model, share in requested.items()]
+    refused = table[table["refusal"] != ""].groupby(["kind", "dtype", "refusal"], sort=False)
+    for (kind, dtype, why), rows in refused:
+        lines.append(f"time_ops.py cannot time: {len(rows)} {kind} of {dtype}, {why} ({'; '.join(rows['note'])})")
     shares = "\n".join(f"- {line}" for line in lines)
     page = _PAGE.read_text(encoding="utf-8").format(count=len(table), models=", ".join(requested), shares=shares)
     files = {
@@ -289,7 +272,7 @@ def make_pack(estimates: Sequence[Estimate]) -> Pack:
         "time_ops.py": script_text(),
         "README.txt": page,
     }
-    return Pack(files, requested, timed, lines)
+    return Pack(files, requested, timed, tuple(lines))
 
 
 PARTS = ("cases", "products", "traffic", "windows", "times")

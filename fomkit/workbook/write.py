@@ -48,21 +48,6 @@ def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
     return _FORMULA.sub(written, xml)
 
 
-def _with_cached_values(content: bytes, sheets: Mapping[str, Mapping[str, float | str]]) -> bytes:
-    """Add the value of every formula to an .xlsx archive, for previews and readers that do not compute.
-
-    `sheets`: values by name of the part (``xl/worksheets/sheet1.xml``) and address.
-    """
-    result = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(result, "w") as copy:
-        for name in archive.namelist():
-            data = archive.read(name)
-            if name in sheets:
-                data = _with_values(data.decode("utf-8"), sheets[name]).encode("utf-8")
-            copy.writestr(zipfile.ZipInfo(name, _START), data, zipfile.ZIP_DEFLATED)
-    return result.getvalue()
-
-
 LONGEST = 12
 """Largest number of ops in a chart."""
 _HEIGHT_CM, _WIDTH_CM, _ROWS = 8.5, 22.0, 18
@@ -260,7 +245,14 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
     saved = io.BytesIO()
     book.save(saved)
     parts = {f"xl/worksheets/sheet{number}.xml": page.cached for number, page in enumerate(pages.values(), 1)}
-    return _with_cached_values(saved.getvalue(), parts)
+    result = io.BytesIO()  # with the value of every formula, for previews and readers that do not compute
+    with zipfile.ZipFile(io.BytesIO(saved.getvalue())) as archive, zipfile.ZipFile(result, "w") as copy:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name in parts:
+                data = _with_values(data.decode("utf-8"), parts[name]).encode("utf-8")
+            copy.writestr(zipfile.ZipInfo(name, _START), data, zipfile.ZIP_DEFLATED)
+    return result.getvalue()
 
 
 def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None) -> SheetModel:

@@ -31,6 +31,7 @@ from fomkit.prediction.tiles import (
     attention_waves,
     chip_of,
     near_in_time,
+    of_part,
     tile_seconds,
     tiled,
 )
@@ -211,6 +212,19 @@ def test_with_a_part_of_the_engine_products_come_nearer_to_its_peak() -> None:
     assert (share["l40"] > 1.3 * share["l40s"]).all()
     assert (share["h20"] > 0.8).all()
     assert times["rtx-4090"]["time_s"].is_monotonic_decreasing
+
+
+def test_attention_with_a_part_of_the_engine_takes_what_the_part_needs_and_not_much_more() -> None:
+    sizes = {"batch": 4, "heads": 32, "kv_heads": 32, "q_len": 4096, "kv_len": 4096, "head_dim": 128, "causal": 0}
+    rows = pd.DataFrame([{"kind": "attention", "dtype": "bf16", **sizes}])
+    found = {name: fomkit.predict(rows, name).table for name in ("rtx-3090", "h20", "a10", "h100-sxm")}
+    peaks = {name: fomkit.machine(name).device.peak("bf16", "matrix").rate.value for name in found}
+    share = {name: (one["flop"] / one["time_s"])[0] / peaks[name] for name, one in found.items()}
+    assert 0.6 < share["rtx-3090"] <= 0.9
+    assert share["h20"] == pytest.approx(0.9, rel=0.01)
+    assert all(share[name] < 0.6 for name in ("a10", "h100-sxm"))
+    few = of_part(np.log([0.5, 0.1]), found["h20"].loc[[0, 0]], 2.0, 71e12, 1e15)
+    assert np.exp(few) == pytest.approx([0.9, 0.2])
 
 
 def test_an_engine_that_is_held_back_waits_for_neither_operands_nor_power() -> None:

@@ -44,7 +44,8 @@ def profile_of(name: str) -> ModelProfile:
     from fomkit.frontends.keras.profile import check_workload, weights_without_data
     from fomkit.frontends.model_file import run_file, take_workload
 
-    keras.utils.clear_session()  # layers are numbered from the start, as in a process of their own
+    # Layers are numbered from the start, as in a process of their own; garbage is not searched for.
+    keras.utils.clear_session(free_memory=False)
     source = MODELS / "src" / "candle_keras" / f"{name}_keras.py"
     with weights_without_data():
         workload = take_workload(run_file(source), str(source), check_workload)

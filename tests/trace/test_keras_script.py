@@ -16,6 +16,7 @@ from traced_work import flop, numbers, products
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import ModelProfile
 from fomkit.frontends.profile import profile_file, profile_script
+from fomkit.frontends.script import loops
 
 pytestmark = needs("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
 
@@ -37,7 +38,7 @@ class Stopped(BaseException):
 
 
 @pytest.fixture
-def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keras: Any) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
     assert keras.backend.backend() == "tensorflow"
     from fomkit.frontends.script.keras_draft import draft_script
@@ -45,12 +46,13 @@ def run(tmp_path: Path, keras: Any) -> Callable[..., ModelProfile]:
 
     def run_text(text: str) -> ModelProfile:
         path = tmp_path / "train.py"
+        monkeypatch.setattr(loops, "is_user_file", lambda name: name == str(path))
         path.write_text(START + text, encoding="utf-8")
 
         def stop(_: Any) -> None:
             raise Stopped
 
-        watch = FitWatch(lambda name: name == str(path), stop)
+        watch = FitWatch(stop)
         try:
             with watch.watch(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Keras's remarks on how a program trains

@@ -131,6 +131,16 @@ def test_an_update_with_more_than_its_rule_is_counted_op_by_op(keras: Any) -> No
     assert any("one by one" in note for note in profile.notes)
 
 
+def test_gradients_that_accumulate_share_an_update(keras: Any) -> None:
+    """In one of four steps the optimizer updates two variables, in the others it adds to their sums."""
+    adam = keras.optimizers.Adam(0.1, gradient_accumulation_steps=4)
+    profile = profiled(keras, [keras.layers.Dense(5)], optimizer=adam)
+    counts = profile.ops.query("pass_name == 'update'").groupby("op")["count"].sum()
+    assert (counts["AssignSubVariableOp"], counts["Sqrt"]) == (2 / 4, 2 * 2 / 4)
+    assert any("after each 4 batches" in note for note in profile.notes)
+    assert not any("branches" in note for note in profile.notes)
+
+
 def test_an_update_counted_op_by_op_keeps_its_state_in_memory(keras: Any) -> None:
     layers = [keras.layers.Dense(5), keras.layers.BatchNormalization()]
     clipped = profiled(keras, layers, optimizer=keras.optimizers.Adam(0.1, clipnorm=1.0))

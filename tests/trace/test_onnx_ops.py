@@ -267,12 +267,17 @@ def test_each_side_of_a_branch_stores_its_own_tensors(tmp_path: Path) -> None:
     assert only(found, "gemm")["n"] == 16
 
 
-def test_an_einsum_of_three_tensors_is_two_products(tmp_path: Path) -> None:
-    nodes = [node("Einsum", "x w v", "y", equation="bd,df,fe->be")]
-    found = profiled(
-        graph(nodes, {"x": ("batch", 7)}, [tensor("w", (7, 5)), tensor("v", (5, 3))]), tmp_path, batch=2
-    )
-    assert flop(numbers(found), "forward") == 2 * 2 * 7 * 5 + 2 * 2 * 5 * 3
+@pytest.mark.parametrize(
+    ("equation", "shape", "rows"),
+    [("bd,df,fe->be", (), 1), ("...d,df,fe->...e", (4,), 4), ("b...d,df,fe->be...", (4, 3), 12)],
+)
+def test_an_einsum_of_three_tensors_is_two_products(
+    equation: str, shape: tuple[int, ...], rows: int, tmp_path: Path
+) -> None:
+    nodes = [node("Einsum", "x w v", "y", equation=equation)]
+    model = graph(nodes, {"x": ("batch", *shape, 7)}, [tensor("w", (7, 5)), tensor("v", (5, 3))])
+    found = profiled(model, tmp_path, batch=2)
+    assert flop(numbers(found), "forward") == rows * (2 * 2 * 7 * 5 + 2 * 2 * 5 * 3)
     assert not found.unsupported
     assert set(found.ops.query("kind == 'gemm'")["pass_name"]) == {"forward", "backward_weight"}
 

@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
+from fomkit.frontends.drafting import replaced  # noqa: E402
+from fomkit.frontends.script import loops  # noqa: E402
 from fomkit.frontends.script.loops import RunLength  # noqa: E402
 from fomkit.frontends.script.torch_draft import one_process  # noqa: E402
 from fomkit.frontends.script.trainers import run_length, watch_loaders  # noqa: E402
@@ -26,7 +28,7 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
     loader = torch.utils.data.DataLoader(range(64), batch_size=8)
 
     def step(given: Any = None) -> None:
-        found.append(run_length(sys._getframe(1), lambda name: name == str(path), given))
+        found.append(run_length(sys._getframe(1), given))
 
     site = folder / "site-packages" / "trainer.py"
     site.parent.mkdir()
@@ -34,7 +36,8 @@ def length_in(text: str, folder: Path, library: str = "") -> RunLength:
     site.write_text(library)
     path.write_text(text)
     exec(compile(library, str(site), "exec"), names)
-    exec(compile(text, str(path), "exec"), names)
+    with replaced(loops, is_user_file=lambda name: name == str(path)):
+        exec(compile(text, str(path), "exec"), names)
     return found[0]
 
 
@@ -258,7 +261,7 @@ def test_a_loop_that_may_end_early_is_told(text: str, rounds: int, line: int, tm
 
 class _Base:
     def run(self) -> RunLength:
-        return run_length(sys._getframe(), lambda _: True, self.loader)
+        return run_length(sys._getframe(), self.loader)
 
     loader = torch.utils.data.DataLoader(range(64), batch_size=8)
 
@@ -343,8 +346,8 @@ def test_a_step_is_one_of_those_after_a_trainers_warm_up() -> None:
         if is_all:
             raise KeyboardInterrupt
 
-    watch = StepWatch(lambda _: False, stop)
-    with pytest.raises(KeyboardInterrupt), watch.watch():
+    watch = StepWatch(stop)
+    with pytest.raises(KeyboardInterrupt), watch.watch(), replaced(loops, is_user_file=lambda _: False):
         type("Mine", (base,), fields)().train()
     assert watch.captured
     found = draft_script(watch.captured, {"name": "train"}).profile()

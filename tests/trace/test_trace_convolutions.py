@@ -14,6 +14,26 @@ from fomkit.ops.pricing import add_costs
 BATCH = 6
 
 
+def test_a_convolution_by_steps_has_a_product_for_each_tap(torch: Any) -> None:
+    """Of three taps with a padding of 1, the first and the last one leave out a step."""
+
+    class ByStep(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.before = torch.nn.Linear(5, 5)
+            self.weight, self.bias = (torch.nn.Parameter(torch.ones(shape)) for shape in ((3, 5, 4), (4,)))
+
+        def forward(self, values: Any) -> Any:
+            return torch.conv_tbc(self.before(values), self.weight, self.bias, 1)
+
+    profile = profile_workload(Workload(ByStep(), torch.ones(7, 2, 5)))
+    assert not profile.unsupported
+    rows = numbers(profile).query("kind == 'gemm' and module != 'before'")
+    counted = rows.groupby("pass_name").apply(lambda of: (of["m"] * of["n"] * of["k"] * of["count"]).sum())
+    taps = (6 + 7 + 6) * 2 * 5 * 4
+    assert counted.to_dict() == {"forward": taps, "backward_input": taps, "backward_weight": taps}
+
+
 def layers(torch: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
     nn = torch.nn
     return {

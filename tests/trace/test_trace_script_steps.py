@@ -10,6 +10,7 @@ import pytest
 from traced_work import flop, numbers
 
 from fomkit.core.model import ModelProfile
+from fomkit.frontends.script import loops
 
 pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
@@ -32,20 +33,21 @@ class Stopped(BaseException):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., ModelProfile]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""
     from fomkit.frontends.script.torch_draft import draft_script
     from fomkit.frontends.script.torch_steps import StepWatch
 
     def run_text(text: str, start: str = START) -> ModelProfile:
         path = tmp_path / "train.py"
+        monkeypatch.setattr(loops, "is_user_file", lambda name: name == str(path))
         path.write_text(start + text, encoding="utf-8")
 
         def stop(_: Any, is_all: bool) -> None:
             if is_all:
                 raise Stopped
 
-        watch = StepWatch(lambda name: name == str(path), stop)
+        watch = StepWatch(stop)
         try:
             with watch.watch():
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})
@@ -672,6 +674,36 @@ for step in range(9):
     optimizer.step()
 """)
     assert profile.batch == 12
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "    parameters = {name: one - 0.1 * found[name] for name, one in parameters.items()}",
+        "    for name in found:\n        parameters[name].sub_(0.1 * found[name])",
+        "    for name, one in model.named_parameters():\n        one.grad = found[name]\n    optimizer.step()",
+    ],
+    ids=["new parameters", "in place", "an optimizer"],
+)
+def test_gradients_by_torch_func_are_those_of_the_parameters(
+    update: str, run: Callable[..., ModelProfile]
+) -> None:
+    """The tensors by which it differentiates are no parameters beside those of the model."""
+    profile = run(
+        f"""
+from torch.func import functional_call, grad
+def loss(parameters, x, y):
+    return criterion(functional_call(model, parameters, (x,)), y)
+parameters = {{name: one.detach() for name, one in model.named_parameters()}}
+for step in range(9):
+    x, y = torch.randn(12, 8), torch.randint(3, (12,))
+    found = grad(loss)(parameters, x, y)
+{update}
+""",
+        START if "optimizer" in update else START.rpartition("optimizer =")[0],
+    )
+    assert products(profile) == ONE_STEP
+    assert profile.parameters_total == profile.parameters_trainable == 8 * 16 + 16 + 16 * 3 + 3
 
 
 def test_loops_over_optimizers_and_over_batches_in_memory_are_known(run: Callable[..., ModelProfile]) -> None:

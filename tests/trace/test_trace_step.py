@@ -139,6 +139,7 @@ def test_checkpointing_runs_the_forward_pass_again(torch: Any) -> None:
             ["backward", 1],
         ]
         assert "run again in the backward pass" in notes(profile)
+        assert "of the backward pass count as forward" in notes(profile)
 
 
 def test_a_gradient_penalty_is_no_checkpointing(torch: Any) -> None:

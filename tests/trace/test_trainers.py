@@ -123,7 +123,6 @@ def libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def run(libraries: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelProfile]:
-    from fomkit.frontends.model_file import is_user_file
     from fomkit.frontends.script.torch_draft import draft_script
     from fomkit.frontends.script.torch_steps import StepWatch
 
@@ -141,7 +140,7 @@ def run(libraries: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         path = tmp_path / "train.py"
         path.write_text(filled(text, arguments, given), encoding="utf-8")
         assert is_program(path)
-        watch = StepWatch(is_user_file, stop)
+        watch = StepWatch(stop)
         try:
             with watch.watch(), warnings.catch_warnings(action="ignore" if libraries == "installed" else None):
                 exec(compile(path.read_text(), str(path), "exec"), {"__name__": "__main__"})

@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
 
+from fomkit.frontends.script import loops  # noqa: E402
 from fomkit.frontends.script.torch_draft import draft_script  # noqa: E402
 from fomkit.frontends.script.torch_steps import Capture, StepWatch  # noqa: E402
 from fomkit.frontends.script.trainers import (  # noqa: E402
@@ -21,6 +22,12 @@ from fomkit.frontends.script.trainers import (  # noqa: E402
     loader_facts,
     watch_loaders,
 )
+
+
+@pytest.fixture(autouse=True)
+def no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no loop of a test count as one of a program."""
+    monkeypatch.setattr(loops, "is_user_file", lambda _: False)
 
 
 class _FastLoader:
@@ -53,7 +60,7 @@ def test_an_optimizer_and_a_loader_of_a_librarys_own_classes_are_seen() -> None:
     assert _CHANGED["fastai.optimizer"][0] == "Optimizer"
     _CHANGED["fastai.optimizer"][1](kind, print)
     taken: list[Capture] = []
-    watch = StepWatch(lambda _: False, lambda capture, _: taken.append(capture))
+    watch = StepWatch(lambda capture, _: taken.append(capture))
     with watch.watch():
         net = torch.nn.Linear(4, 3)
         optimizer = kind(net.parameters())
@@ -109,7 +116,7 @@ def test_deepspeed_trains_on_one_cpu(
     path = tmp_path / "deepspeed.json"
     path.write_text(json.dumps({**config, "optimizer": ADAM, "zero_optimization": {"stage": 3}}))
     taken: list[Capture] = []
-    watch = StepWatch(lambda _: False, lambda capture, _: taken.append(capture))
+    watch = StepWatch(lambda capture, _: taken.append(capture))
     with watch.watch():
         deepspeed["init_distributed"]()
         net = torch.nn.Linear(4, 3)

@@ -100,9 +100,14 @@ class Place:
         return {tensor.op.name: at for at, tensor in enumerate(self.graph.inputs)}
 
     @property
+    def calls(self) -> tuple[tuple[Operation, Place], ...]:
+        """The ops that run this graph, innermost first, each with its place."""
+        return () if self.outside is None else ((self.caller, self.outside), *self.outside.calls)
+
+    @property
     def callers(self) -> tuple[Operation, ...]:
         """The ops that run this graph, innermost first."""
-        return () if self.outside is None else (self.caller, *self.outside.callers)
+        return tuple(caller for caller, _ in self.calls)
 
 
 @dataclass
@@ -162,18 +167,23 @@ def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> R
 
 @dataclass(frozen=True)
 class Ran:
-    """One op of the step, its count, and its place."""
+    """One op of the step, its count (below 1 if not every step runs it), and its place."""
 
     op: Operation
-    count: int
+    count: float
     place: Place
 
+    @property
+    def times(self) -> int:
+        """Its count as a whole number, for lists of ops."""
+        return max(round(self.count), 1)
 
-def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Tensor] = ()) -> Iterator[Ran]:
+
+def walk(place: Place, wanted: Iterable[int], count: float = 1, also: Iterable[Tensor] = ()) -> Iterator[Ran]:
     """Yield the ops that run, those inside loops and calls with their counts, in the order of the graph.
 
     For a loop whose trips depend on data, the loop itself is returned, without the ops inside. Of a branch that
-    depends on data the longest side counts, see `longest_side`.
+    depends on data the longest side counts, see `longest_side`; of one that counts steps, each side its share.
     """
     reached = reach(place, wanted, also)
     for op in place.graph.get_operations():
@@ -190,7 +200,12 @@ def walk(place: Place, wanted: Iterable[int], count: int = 1, also: Iterable[Ten
         elif op.type in CALLS:
             yield from walk(place.enter(op, "f"), results, count)
         elif op.type in BRANCHES:
-            yield from walk(longest_side(op, results, place), results, count)
+            if every := steps_between(op, place):
+                often, rarely = reversed(place.sides(op))
+                yield from walk(rarely, results, count / every)
+                yield from walk(often, results, count * (every - 1) / every)
+            else:
+                yield from walk(longest_side(op, results, place), results, count)
         else:
             yield Ran(op, count, place)
 
@@ -203,7 +218,7 @@ def _multiplies(op: Operation) -> bool:
     return op.type in PRODUCTS or "Conv" in op.type
 
 
-def _work_of(side: Place, wanted: Iterable[int]) -> tuple[int, int]:
+def _work_of(side: Place, wanted: Iterable[int]) -> tuple[float, float]:
     """Return how many products or convolutions, and how many ops, a side runs."""
     ran = list(walk(side, wanted))
     products = sum(one.count for one in ran if _multiplies(one.op))
@@ -223,6 +238,19 @@ def longest_side(branch: Operation, wanted: Iterable[int], place: Place) -> Plac
     if key not in chosen:
         chosen[key] = max(range(len(sides)), key=lambda at: _work_of(sides[at], wanted))
     return sides[chosen[key]]
+
+
+def steps_between(branch: Operation, place: Place) -> int:
+    """Return n if a branch takes its first side in one of n steps, as where gradients accumulate; else 0.
+
+    Such a branch compares the remainder of a counter by n with 0.
+    """
+    compared = _through(branch.inputs[0]).op
+    remainders = [one.op for one in map(_through, compared.inputs) if one.op.type == "FloorMod"]
+    if compared.type != "Equal" or len(remainders) != 1 or branch.type.endswith("Case"):
+        return 0
+    every = _bound_value(remainders[0].inputs[1], place)
+    return int(every) if every is not None and every > 1 else 0
 
 
 def constants(ran: Sequence[Ran]) -> set[Operation]:

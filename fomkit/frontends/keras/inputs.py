@@ -166,24 +166,18 @@ def _made_up(spec: Any) -> Any:
     return tf.cast(tf.reshape(tf.range(prod(shape)) % 2, shape), dtype)
 
 
-def _given_arrays(workload: Workload, sizes: Sizes) -> list[Any]:
-    """Return the arrays of the user's file, in the order of the specifications."""
+def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
+    """Return values for a step's inputs and targets, and a note of those that are made up."""
     import tensorflow as tf
 
     made = workload.inputs
     if callable(made) and not hasattr(made, "shape"):
         made = call_inputs(made, sizes)
-    return [] if made is None else tf.nest.flatten(split_inputs(workload.model, made))
-
-
-def step_values(workload: Workload, specs: Any, sizes: Sizes) -> tuple[Any, list[str]]:
-    """Return values for a step's inputs and targets, and a note of those that are made up."""
-    import tensorflow as tf
-
-    flat, given = tf.nest.flatten(specs), _given_arrays(workload, sizes)
+    # The arrays of the user's file, in the order of the specifications.
+    given = [] if made is None else tf.nest.flatten(split_inputs(workload.model, made))
     values: list[Any] = []
     notes: list[str] = []
-    for place, spec in enumerate(flat):
+    for place, spec in enumerate(tf.nest.flatten(specs)):
         leaf = given[place] if place < len(given) else None
         if spec is None:
             values.append(None)

@@ -341,7 +341,7 @@ class GraphLines:
             around = scopes_around(name.removeprefix(BACKWARD_SCOPE))
             line = next((self._of_names[graph, one] for one in around if (graph, one) in self._of_names), "")
             line = line or self._line_of_layer(scope.path)
-        return {line: ran.count} if line else {}
+        return {line: ran.times} if line else {}
 
     def _line_of_layer(self, path: str) -> str:
         # The model itself is left out, since it contains the loss too.

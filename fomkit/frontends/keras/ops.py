@@ -305,7 +305,8 @@ def trace_ops(
             whole = products_flop(owner.row.parts)
             owner.backward.input_gradient = products_flop(owner.backward.parts) >= whole
     found.ops = [row for op in found.ops for row in calls.split_gradients(op)]
-    branches = {caller for one in ran for caller in one.place.callers if caller.type in BRANCHES}
+    callers = {caller: place for one in ran for caller, place in one.place.calls}
+    branches = [op for op, place in callers.items() if op.type in BRANCHES and not graphs.steps_between(op, place)]
     found.notes += [f"left out, since text is read on the host: {', '.join(hosts)}"] * bool(hosts)
     if branches:
         found.notes.append(calls.branch_note(len(branches)))
@@ -319,18 +320,18 @@ def _call_with_work(ran: Ran, pass_name: str, folded: set[Operation], graph: Gra
         state = "zero_work"
     elif rule_of(ran.op) is None:
         state = "unsupported"
-        found.unsupported[_UNCOUNTED.get(kind, kind)] += ran.count
+        found.unsupported[_UNCOUNTED.get(kind, kind)] += ran.times
     else:
         transposed = _TRANSPOSED in forward_type(ran.op, graph)
         try:
             call = graphs.describe_call(ran, folded, in_backward=pass_name == BACKWARD, of_transposed=transposed)
         except graphs.ShapeUnknown:
             state = "unsupported"
-            found.unsupported[f"{kind} of a shape that depends on data"] += ran.count
+            found.unsupported[f"{kind} of a shape that depends on data"] += ran.times
         else:
             if not any(array.numel for array in (*call.read, *call.written)):
                 state, call = "zero_work", None
     found.states[state] += 1
     if call is not None and (kind not in RULES or is_sequential(kind)):
-        found.bounded[kind] += ran.count
+        found.bounded[kind] += ran.times
     return call

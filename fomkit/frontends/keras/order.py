@@ -127,7 +127,7 @@ def _executed(placed: Sequence[Placed], rows_of: Mapping[Any, int]) -> Iterator[
                 rows = [] if row is None else split_gradients(row)
             found += [rows_of[id(row) if id(row) in rows_of else row.key] for row in rows]
             if one.ran.op.type in _LISTED:
-                kept[_made(one.ran.op.inputs[-1])] = _byte_of_a_trip(one.ran) * one.ran.count
+                kept[_made(one.ran.op.inputs[-1])] = _byte_of_a_trip(one.ran) * one.ran.times
         first, number = number + 1, number + max(len(found), 1)
         yield _Executed(op, inside[0].pass_name, found, first, number, sum(kept.values()))
 
@@ -170,17 +170,17 @@ def _initial_memory(model: Any, graph: Graph, rule: str, updated: Sequence[Any])
             for one in variables:
                 byte = int(prod(one.shape) * item_byte(dtype_name(one.dtype)))
                 owned.add(id(one.value))
-                yield order_line(0, role, byte, None, None, "", path)
+                yield order_line(0, role, byte, module=path)
                 if rule and id(one) in trained and STATE_TENSORS[rule]:
-                    yield order_line(0, "state", STATE_TENSORS[rule] * byte, None, None, "", path)
+                    yield order_line(0, "state", STATE_TENSORS[rule] * byte, module=path)
     # An update by its ops names no rule: its state is what the graph uses besides the layers' variables.
     for variable in [] if rule else graph.variables:
         if id(variable) not in owned and variable.shape.rank:
             byte = int(prod(variable.shape) * item_byte(dtype_name(variable.dtype)))
-            yield order_line(0, "state", byte, None, None)
+            yield order_line(0, "state", byte)
     for tensor in graph.inputs:
         if tensor.dtype.name != "resource" and (array := as_array(tensor, Place(graph))) is not None:
-            yield order_line(0, "input", array.byte, None, None)
+            yield order_line(0, "input", array.byte)
 
 
 def order_of_graph(
@@ -214,4 +214,4 @@ def order_of_graph(
         return []
     updates = [at for at, op in enumerate(ops) if rule and op.pass_name == UPDATE]
     number = executed[-1].last if executed else 0
-    return lines + [order_line(number + 1 + place, "", 0, row, None) for place, row in enumerate(updates)]
+    return lines + [order_line(number + 1 + place, "", 0, row) for place, row in enumerate(updates)]

@@ -65,14 +65,6 @@ RULES: Mapping[type, Callable[[Any], str]] = {
 _MORE = ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 
 
-def _keras_class(optimizer: Any) -> type:
-    """Return the class as users write it; on PyTorch, Keras replaces it by a subclass of its own."""
-    kind = type(optimizer)
-    if kind.__module__.startswith("keras.src.backend."):
-        return next((one for one in kind.__mro__ if one in RULES), kind)
-    return kind
-
-
 def scales_loss(optimizer: Any) -> bool:
     """Return whether gradients are checked for overflow and rescaled before the rule."""
     return type(optimizer) is keras.optimizers.LossScaleOptimizer
@@ -82,7 +74,10 @@ def rule_of(optimizer: Any) -> str:
     """Return an optimizer's rule (under loss scaling, the inner one's); "" if it does more or has no formula."""
     if scales_loss(optimizer):
         return rule_of(optimizer.inner_optimizer)
-    found = RULES.get(_keras_class(optimizer))
+    kind = type(optimizer)
+    if kind.__module__.startswith("keras.src.backend."):  # a subclass of its own by which Keras replaces it
+        kind = next((one for one in kind.__mro__ if one in RULES), kind)
+    found = RULES.get(kind)
     decays = optimizer.weight_decay and not isinstance(optimizer, keras.optimizers.AdamW)
     if found is None or decays or any(getattr(optimizer, name, None) for name in _MORE):
         return ""
@@ -111,8 +106,12 @@ def update_of(prepared: Prepared, updated: Sequence[Any], *, by_ops: bool) -> Up
         return Update(_update_rows(optimizer, updated), "", notes, {"rule": rule, "impl": implementation()})
     name = type(optimizer).__name__
     if by_ops:
-        note = f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"
-        return Update(notes=[note])
+        notes = [f"optimizer: {name} does more than a formula here covers; its ops are counted one by one"]
+        if (each := getattr(optimizer, "gradient_accumulation_steps", None) or 1) > 1:
+            notes.append(
+                f"gradient accumulation: the update runs after each {each} batches; a step has its share of it"
+            )
+        return Update(notes=notes)
     return Update(unsupported=f"the update by {name}, which does more than a formula here covers")
 
 
@@ -250,17 +249,15 @@ def _product_of_op(placed: Iterable[Placed]) -> dict[Operation, str]:
     return found
 
 
-def _row_finder(sized: SizedStep) -> Callable[[Iterable[TracedOp]], list[int]]:
-    """Return a function that finds the rows of the op table for traced ops."""
-    rows, places = row_places(sized.ops), places_of(sized.step.ops, sized.ops)
-    pairs = zip(reversed(sized.step.ops), reversed(places), strict=True)
-    known = {op.key: rows[place] for op, place in pairs}
-    return lambda ops: [known[op.key] for op in ops if op.key in known]
-
-
 def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Nodes:
     """Return each node of a whole step, at the sizes of ``sized``, with the rows that it belongs to."""
-    places, products = _row_finder(sized), _product_of_op(step.walked.placed)
+    rows_of, at = row_places(sized.ops), places_of(sized.step.ops, sized.ops)
+    known = {op.key: rows_of[place] for op, place in zip(reversed(sized.step.ops), reversed(at), strict=True)}
+
+    def places(ops: Iterable[TracedOp]) -> list[int]:
+        return [known[op.key] for op in ops if op.key in known]
+
+    products = _product_of_op(step.walked.placed)
     by_rule = bool(prepared.optimizer) and bool(rule_of(prepared.optimizer))
     updates = places(_update_rows(prepared.optimizer, step.seen.variables)) if by_rule else []
     nodes: Nodes = {}
@@ -273,7 +270,7 @@ def nodes_of_step(prepared: Prepared, step: WholeStep, sized: SizedStep) -> Node
         else:
             rows = places(one.rows)
         nodes[node_name(one.ran)] = GraphNode(
-            str(one.ran.op.type), one.pass_name, one.ran.count, rows, products.get(one.ran.op, "")
+            str(one.ran.op.type), one.pass_name, one.ran.times, rows, products.get(one.ran.op, "")
         )
     return nodes
 

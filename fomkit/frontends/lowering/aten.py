@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from fomkit.frontends.lowering import calls
+from fomkit.frontends.lowering import calls, products
 from fomkit.frontends.lowering.calls import (
     Array,
     Call,
@@ -21,20 +21,18 @@ from fomkit.frontends.lowering.calls import (
     Work,
     copy,
     each,
-    for_each,
     other,
     pointwise,
     reduction,
     row_work,
     traffic,
 )
-from fomkit.frontends.lowering.products import QUANTIZED, SOLVERS, conv_dimensions, deformed, packed_product
 
 
 def convolution(call: Call) -> list[Work]:
     """Price a forward convolution; its bias is added in the same kernel."""
     values = call.array("input")
-    sizes = conv_dimensions(call.arguments, values, call.array("weight"))
+    sizes = products.conv_dimensions(call.arguments, values, call.array("weight"))
     return [Work("conv", sizes, values.dtype, calls.FORWARD)]
 
 
@@ -45,7 +43,7 @@ def convolution_backward(call: Call) -> list[Work]:
     positions.
     """
     values, gradient = call.array("input"), call.array("grad_output")
-    dimensions = conv_dimensions(call.arguments, values, call.array("weight"))
+    dimensions = products.conv_dimensions(call.arguments, values, call.array("weight"))
     to_input, to_weight, to_bias = call.arguments["output_mask"]
     works = []
     if to_input:
@@ -54,9 +52,27 @@ def convolution_backward(call: Call) -> list[Work]:
         works.append(Work("conv", dict(dimensions), values.dtype, calls.WEIGHT_GRADIENT))
     if to_bias:
         channels = gradient.shape[1]
-        traffic: Dimensions = {"numel": gradient.numel, "row": gradient.numel // max(channels, 1), "inputs": 1}
-        traffic |= {"read_byte": gradient.byte, "write_byte": channels * gradient.item_byte}
-        works.append(Work("reduction", traffic, gradient.dtype))
+        sizes: Dimensions = {"numel": gradient.numel, "row": gradient.numel // max(channels, 1), "inputs": 1}
+        sizes |= {"read_byte": gradient.byte, "write_byte": channels * gradient.item_byte}
+        works.append(Work("reduction", sizes, gradient.dtype))
+    return works
+
+
+def convolution_by_steps(call: Call) -> list[Work]:
+    """Price a convolution of (steps, batch, channels) as ATen's ConvolutionTBC.cpp runs it.
+
+    That is a copy of the bias, then a product for each tap of the kernel, without the steps that are padding.
+    """
+    values, weight, bias = call.array("self"), call.array("weight"), call.array("bias")
+    (steps, batch, _), (taps, inner, columns), pad = values.shape, weight.shape, int(call.arguments.get("pad", 0))
+    made = steps + 2 * pad - taps + 1
+    numel = made * batch * columns
+    copied = {"read_byte": bias.byte, "write_byte": numel * values.item_byte}
+    works = [Work("copy", {"numel": numel, "inputs": 1, **copied}, values.dtype)]
+    for tap in range(taps):
+        rows = (min(steps + pad - tap, made) - max(pad - tap, 0)) * batch
+        if rows > 0:
+            works.append(Work("gemm", calls.gemm_sizes(1, rows, columns, inner), values.dtype))
     return works
 
 
@@ -75,9 +91,8 @@ def stored_transposed(factor: Array) -> int:
 
 def product(left: Array, right: Array) -> Dimensions:
     """Return the dimensions of left·right, for factors with two axes or with three, the batch first."""
-    b, m, k, n = prod(left.shape[:-2]), left.shape[-2], left.shape[-1], right.shape[-1]
-    transposed = {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
-    return {"b": b, "m": m, "n": n, "k": k, **transposed}
+    b, (m, k), n = prod(left.shape[:-2]), left.shape[-2:], right.shape[-1]
+    return calls.gemm_sizes(b, m, n, k, stored_transposed(left), stored_transposed(right))
 
 
 def gemm_of(left: str, right: str) -> Rule:
@@ -101,9 +116,8 @@ def grouped(call: Call) -> list[Work]:
     left, right = call.array("self"), call.array("mat2")
     groups = (call.array("offs") if call.arguments.get("offs") else left).shape[0]
     m, k = left.shape[-2:]
-    sizes: Dimensions = {"b": groups, "m": m, "n": right.shape[-1], "k": k}
+    sizes = calls.gemm_sizes(groups, m, right.shape[-1], k, stored_transposed(left), stored_transposed(right))
     rows = "k" if len(left.shape) == len(right.shape) == 2 else "m" if len(left.shape) == 2 else "n"
-    sizes |= {"trans_a": stored_transposed(left), "trans_b": stored_transposed(right)}
     each, more = divmod(int(sizes[rows]), groups)
     parts = [(more, each + 1), (groups - more, each or int(rows == "k"))]
     if len(left.shape) == len(right.shape) == 3:
@@ -113,10 +127,6 @@ def grouped(call: Call) -> list[Work]:
 
 def _as_column(vector: Array) -> Array:
     return replace(vector, shape=(*vector.shape, 1), stride=(*vector.stride, 1))
-
-
-def _as_row(vector: Array) -> Array:
-    return replace(vector, shape=(1, *vector.shape), stride=(*vector.shape, *vector.stride))
 
 
 def matrix_vector_of(left: str) -> Rule:
@@ -131,17 +141,15 @@ def matrix_vector_of(left: str) -> Rule:
 
 def dot(call: Call) -> list[Work]:
     """Price the inner product of two vectors: a product with m = n = 1."""
-    names = list(call.arguments)
-    first, second = call.array(names[0]), call.array(names[1])
-    return [Work("gemm", product(_as_row(first), _as_column(second)), first.dtype)]
+    first, second = list(calls.arrays_in(call.arguments.values()))[:2]
+    row = replace(first, shape=(1, *first.shape), stride=(*first.shape, *first.stride))
+    return [Work("gemm", product(row, _as_column(second)), first.dtype)]
 
 
 def linear(call: Call) -> list[Work]:
     """Price x·Wᵀ + bias as one op, as PyTorch runs it under ``inference_mode``."""
     values, weight = call.array("input"), call.array("weight")
-    rows, features = prod(values.shape[:-1]), values.shape[-1]
-    sizes: Dimensions = {"b": 1, "m": rows, "n": weight.shape[0], "k": features, "trans_a": 0, "trans_b": 1}
-    return [Work("gemm", sizes, values.dtype)]
+    return [products.rows_times(values, weight.shape[0], 1, values.dtype)]
 
 
 def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensions:
@@ -150,7 +158,7 @@ def _contraction(left: list[int], right: list[int], summed: set[int]) -> Dimensi
     for axis, (first, second) in enumerate(zip(left, right, strict=True)):
         letter = "k" if axis in summed else "b" if first > 1 and second > 1 else "m" if first > 1 else "n"
         sizes[letter] *= max(first, second)
-    return {**sizes, "trans_a": 0, "trans_b": 0}
+    return calls.gemm_sizes(**sizes)
 
 
 def trilinear(call: Call) -> list[Work]:
@@ -168,14 +176,13 @@ def trilinear(call: Call) -> list[Work]:
     summed = set(call.arguments["sumdim"])
     early = summed & expanded[2]
     between = [1 if axis in early else max(shapes[0][axis], shapes[1][axis]) for axis in range(axes)]
-    products = (_contraction(shapes[0], shapes[1], early), _contraction(between, shapes[2], summed - early))
-    return [Work("gemm", dimensions, arrays[0].dtype) for dimensions in products]
+    pair = (_contraction(shapes[0], shapes[1], early), _contraction(between, shapes[2], summed - early))
+    return [Work("gemm", dimensions, arrays[0].dtype) for dimensions in pair]
 
 
 def copy_into(call: Call) -> list[Work]:
     """Price ``copy_(self, src)``: the old content of self is not read."""
-    source = call.arguments.get("src")
-    read = [source] if isinstance(source, Array) else []
+    read = list(calls.arrays_in([call.arguments.get("src")]))
     return [Work("copy", traffic(calls.most_elements(call.written), read, call.written), call.dtype)]
 
 
@@ -283,8 +290,8 @@ def scatter(call: Call) -> list[Work]:
     touched = max((array.numel for array in read), default=0)
     if not in_place:
         return [Work("copy", traffic(touched, call.read, call.written), target.dtype)]
-    dimensions: Dimensions = {"numel": touched, "inputs": len(read), "read_byte": calls.total_byte(read)}
-    return [Work("copy", {**dimensions, "write_byte": touched * target.item_byte}, target.dtype)]
+    moved = {"read_byte": calls.total_byte(read), "write_byte": touched * target.item_byte}
+    return [Work("copy", {"numel": touched, "inputs": len(read), **moved}, target.dtype)]
 
 
 def picked_loss(call: Call) -> list[Work]:
@@ -301,14 +308,14 @@ def picked_loss_backward(call: Call) -> list[Work]:
 
 
 PRODUCTS: Mapping[str, Rule | None] = {
-    **SOLVERS,
+    **products.SOLVERS,
     "mm": gemm_of("self", "mat2"), "addmm": gemm_of("mat1", "mat2"), "_addmm_activation": gemm_of("mat1", "mat2"),
     "bmm": gemm_of("self", "mat2"), "baddbmm": gemm_of("batch1", "batch2"), "addbmm": gemm_of("batch1", "batch2"),
     "_scaled_mm": gemm_of("self", "mat2"), "_int_mm": gemm_of("self", "mat2"), "mv": matrix_vector_of("self"),
     "_sparse_addmm": gemm_of("mat1", "mat2"),
     "addmv": matrix_vector_of("mat"), "dot": dot, "vdot": dot, "linear": linear, "_trilinear": trilinear,
     "_euclidean_dist": calls.euclidean, "convolution": convolution, "convolution_backward": convolution_backward,
-    "_convolution": convolution, "_grouped_mm": grouped,
+    "_convolution": convolution, "conv_tbc": convolution_by_steps, "_grouped_mm": grouped,
 }  # fmt: skip
 """Matrix products and convolutions: their arguments determine the whole work; the result is not needed."""
 
@@ -317,7 +324,7 @@ _RESIZED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_
     _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"""
 RULES: Mapping[str, Rule | None] = {
     **PRODUCTS,
-    **each(packed_product, """_weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu
+    **each(products.packed_product, """_weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu
         _weight_int4pack_mm_with_scales_and_zeros _dyn_quant_matmul_4bit"""),
     # normalisation and softmax
     **each(batch_norm, """native_batch_norm native_batch_norm_backward _native_batch_norm_legit
@@ -364,12 +371,12 @@ RULES: Mapping[str, Rule | None] = {
         fake_quantize_per_tensor_affine_cachemask_backward quantize_per_tensor
         quantize_per_tensor_dynamic quantize_per_channel dequantize"""),
     # element by element, on lists of tensors
-    **each(for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
+    **each(calls.for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
         _foreach_addcdiv _foreach_addcmul _foreach_clamp_max _foreach_clamp_min _foreach_div _foreach_exp
         _foreach_lerp _foreach_log _foreach_maximum _foreach_minimum _foreach_mul _foreach_neg _foreach_pow
         _foreach_reciprocal _foreach_sign _foreach_sqrt _foreach_sub"""),
-    **each(for_each("copy"), "_foreach_copy _foreach_zero"),
-    **each(for_each("reduction"), "_foreach_norm _foreach_max"),
+    **each(calls.for_each("copy"), "_foreach_copy _foreach_zero"),
+    **each(calls.for_each("reduction"), "_foreach_norm _foreach_max"),
     # data moved unchanged
     **each(copy, """clone _to_copy copy cat stack _chunk_cat constant_pad_nd flip roll rot90 repeat tril triu
         diag_embed block_diag pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im slice_backward
@@ -401,8 +408,10 @@ RULES: Mapping[str, Rule | None] = {
 _OF_DETECTION = """nms roi_align roi_pool ps_roi_align ps_roi_pool _roi_align_backward _roi_pool_backward
     _ps_roi_align_backward _ps_roi_pool_backward box_iou_rotated"""
 _LIBRARIES: Mapping[str, Mapping[str, Rule | None]] = {
-    "aten": RULES, "quantized": QUANTIZED,
-    "torchvision": {**each(other, _OF_DETECTION), **each(deformed, "deform_conv2d _deform_conv2d_backward")},
+    "aten": RULES, "quantized": products.QUANTIZED,
+    "torchvision": {
+        **each(other, _OF_DETECTION), **each(products.deformed, "deform_conv2d _deform_conv2d_backward"),
+    },
 }  # fmt: skip
 
 

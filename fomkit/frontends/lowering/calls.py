@@ -155,13 +155,17 @@ def each(rule: Rule | None, names: str) -> dict[str, Rule | None]:
     return dict.fromkeys(names.split(), rule)
 
 
-def add_counts(one: int | str, other: int | str) -> int | str:
+Count = int | float | str
+"""Executions in a step: a number, a share where not every step runs the op, or an expression in named sizes."""
+
+
+def add_counts(one: Count, other: Count) -> Count:
     """Add two counts, numbers or expressions.
 
     >>> add_counts(2, 3), add_counts(0, "seq"), add_counts(1, "seq - 1")
     (5, 'seq', '1 + seq - 1')
     """
-    if isinstance(one, int) and isinstance(other, int):
+    if not isinstance(one, str) and not isinstance(other, str):
         return one + other
     return other if one == 0 else f"{one} + {other}"
 
@@ -192,7 +196,7 @@ class TracedOp:
     module: str
     parts: list[TracedOp] = field(default_factory=list)
     input_gradient: bool = True
-    count: int | str = 1
+    count: Count = 1
     lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -209,6 +213,11 @@ class TracedOp:
     def key(self) -> tuple[object, ...]:
         """Key by which executions are equal: identity and dimensions."""
         return (self.identity, tuple(self.dimensions.items()))
+
+
+def gemm_sizes(b: int, m: int, n: int, k: int, trans_a: int = 0, trans_b: int = 0) -> Dimensions:
+    """Return the dimensions of b products of m×k and k×n matrices; the flags say which are stored transposed."""
+    return {"b": b, "m": m, "n": n, "k": k, "trans_a": trans_a, "trans_b": trans_b}
 
 
 def rnn_sizes(
@@ -385,7 +394,7 @@ def alignment(call: Call) -> list[Work]:
     scores = call.array("log_probs")
     frames, batch, _ = scores.shape
     numel = batch * alignment_states(call.array("targets").shape, batch)
-    moved: Dimensions = {"read_byte": 2 * numel * scores.item_byte, "write_byte": numel * scores.item_byte}
+    moved = {"read_byte": 2 * numel * scores.item_byte, "write_byte": numel * scores.item_byte}
     at_once = "deterministic" in call.arguments
     works = [Work("other", {"numel": numel, "inputs": 2, **moved}, scores.dtype)] * (frames * (1 + at_once))
     if at_once or "grad" in call.arguments:
@@ -405,8 +414,8 @@ def sparse_product(call: Call, left: Array, right: Array) -> list[Work]:
 def euclidean(call: Call) -> list[Work]:
     """Price distances of points by a product whose factors have two more columns: squared lengths and ones."""
     first, second = call.array("x1"), call.array("x2")
-    sizes: Dimensions = {"b": prod(first.shape[:-2]), "m": first.shape[-2], "n": second.shape[-2]}
-    return [Work("gemm", {**sizes, "k": first.shape[-1] + 2, "trans_a": 0, "trans_b": 1}, first.dtype)]
+    b, (m, k), n = prod(first.shape[:-2]), first.shape[-2:], second.shape[-2]
+    return [Work("gemm", gemm_sizes(b, m, n, k + 2, 0, 1), first.dtype)]
 
 
 def distances(call: Call) -> list[Work]:

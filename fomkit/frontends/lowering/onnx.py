@@ -16,7 +16,7 @@ from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work,
 from fomkit.frontends.lowering.onnx_calls import attention, new_array, recurrent, reshaped, swapped
 from fomkit.frontends.lowering.products import conv_dimensions
 from fomkit.frontends.lowering.tf import einsum as contraction
-from fomkit.frontends.lowering.tf import padded, transposed_padding
+from fomkit.frontends.lowering.tf import lengths_of, padded, spelled_out, transposed_padding
 
 
 def _factors(call: Call) -> tuple[Array, Array]:
@@ -149,13 +149,15 @@ def matrix_product(call: Call) -> list[Work]:
 
 
 def equation_of(call: Call) -> str:
-    """Return an Einsum's equation with its result, which the file may leave out."""
+    """Return an Einsum's equation with its result, which the file may leave out, and letters in place of '...'."""
     equation = str(call.arguments["equation"]).replace(" ", "")
-    if "->" in equation:
+    if "->" not in equation:
+        letters = equation.replace(",", "").replace("...", "")
+        kept = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+        equation = f"{equation}->{'...' if '...' in equation else ''}{kept}"
+    if "..." not in equation:
         return equation
-    letters = equation.replace(",", "").replace("...", "")
-    kept = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    return f"{equation}->{'...' if '...' in equation else ''}{kept}"
+    return spelled_out(equation, [*calls.arrays_in([call.arguments["Inputs"]]), call.results[0]])
 
 
 def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array, ...]) -> list[Work]:
@@ -163,9 +165,7 @@ def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array,
     letters, _, out = equation.partition("->")
     first, second, *others = [*letters.split(","), ""]
     if len(arrays) > 2:
-        if "." in equation:
-            raise NoRule(f"Einsum of {len(arrays)} tensors with '...'")
-        length = dict(zip(first + second, arrays[0].shape + arrays[1].shape, strict=True))
+        length = lengths_of(first + second, arrays[:2])
         kept = "".join(letter for letter in length if letter in out + "".join(others))
         made = new_array(tuple(length[letter] for letter in kept), arrays[0].dtype)
         rest = f"{','.join([kept, *others[:-1]])}->{out}"
@@ -176,9 +176,7 @@ def summed_product(equation: str, arrays: Sequence[Array], results: tuple[Array,
 
 def einsum(call: Call) -> list[Work]:
     """Price Einsum."""
-    given: Any = call.arguments["Inputs"]
-    arrays = [given] if isinstance(given, Array) else list(given)
-    return summed_product(equation_of(call), arrays, call.results)
+    return summed_product(equation_of(call), list(calls.arrays_in([call.arguments["Inputs"]])), call.results)
 
 
 def picked(call: Call) -> list[Work]:

@@ -69,7 +69,7 @@ class Executed:
     """One op that runs in the forward pass.
 
     `inputs`: by position; ``None`` where an input is left out or is a number known to the op.
-    `names`, `results`: names of its inputs and of its outputs in the file; "" where one is left out.
+    `result`: name of its first output in the file.
     `call`: the same for the rules: arguments by the names of the op's definition, with its attributes.
     `saved_for_backward`: further arrays kept for its backward pass; added once the rule is known to apply.
     """
@@ -77,9 +77,8 @@ class Executed:
     op: str
     module: str
     inputs: tuple[Array | None, ...]
-    names: tuple[str, ...]
     outputs: tuple[Array | None, ...]
-    results: tuple[str, ...]
+    result: str
     call: Call
     saved_for_backward: list[Array] = field(default_factory=list)
 
@@ -183,18 +182,18 @@ def attention(call: Call) -> list[Work]:
     return [Work("attention", attention_sizes(call), call.array("Q").dtype)]
 
 
-def _pointwise_part(op: str, numel: int, inputs: int, item_byte: int, row: int = 0) -> tuple[str, str, Dimensions]:
+Part = tuple[str, str, Dimensions]
+"""An op with its kind and dimensions."""
+
+
+def _pointwise_part(op: str, numel: int, inputs: int, item_byte: int, row: int = 0) -> Part:
     byte = numel * item_byte
     found: Dimensions = {"numel": numel, "inputs": inputs, "read_byte": inputs * byte, "write_byte": byte}
-    return op, "pointwise" if not row else "softmax", {**found, "row": row} if row else found
+    return (op, "softmax", {**found, "row": row}) if row else (op, "pointwise", found)
 
 
-def _product_part(op: str, b: int, m: int, n: int, k: int, *flags: int) -> tuple[str, str, Dimensions]:
-    trans_a, trans_b = flags or (0, 0)
-    return op, "gemm", {"b": b, "m": m, "n": n, "k": k, "trans_a": trans_a, "trans_b": trans_b}
-
-
-Part = tuple[str, str, Dimensions]
+def _product_part(op: str, *sizes: int) -> Part:
+    return op, "gemm", calls.gemm_sizes(*sizes)
 
 
 def _recurrent_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
@@ -210,13 +209,11 @@ def _recurrent_parts(call: Call, backward: bool) -> list[tuple[Part, int, str]]:
         return parts + small
     both = (features, hidden)
     parts = [(_product_part("Gemm", 1, batch, length, wide), times, calls.INPUT_GRADIENT) for length in both]
-    parts += [
-        (_product_part("Gemm", 1, wide, length, batch, 1, 0), times, calls.WEIGHT_GRADIENT) for length in both
-    ]
+    parts += [(_product_part("Gemm", 1, wide, length, batch, 1), times, calls.WEIGHT_GRADIENT) for length in both]
     small = [(_pointwise_part(op, batch * hidden, inputs, item), each * times, calls.INPUT_GRADIENT)
              for op, each, inputs in cell.backward]  # fmt: skip
     added = [(_pointwise_part("Add", wide * length, 2, item), (steps - 1) * directions, calls.WEIGHT_GRADIENT)
-             for length in (features, hidden) if steps > 1]  # fmt: skip
+             for length in both if steps > 1]  # fmt: skip
     return parts + small + added
 
 

@@ -168,8 +168,8 @@ def _einsum(back: Backward) -> None:
     for at in back.wanted:
         own_term, others = terms[at], [other for other in range(len(terms)) if other != at]
         other_terms = ",".join(terms[other] for other in others)
-        if set(own_term) - set(other_terms + out) or len(set(own_term)) < len(own_term.replace("...", ".")):
-            raise NoRule(f"EinsumGrad of {equation}"[:60])
+        if set(own_term) - set(other_terms + out) or len(set(own_term)) < len(own_term):
+            raise NoRule(f"EinsumGrad of {back.one.call.arguments['equation']}"[:60])
         read = [given, *map(back.input, others)]
         works = onnx.summed_product(f"{out},{other_terms}->{own_term}", read, (back.input(at),))
         made = back.make(at)

@@ -52,8 +52,8 @@ def triangular_solve(call: Call) -> list[Work]:
     """Price the solution of a triangular system as a product with half the matrix, whose other half is zero."""
     values = call.array("B" if "B" in call.arguments else "rhs")
     rows, others = values.shape[-2:] if call.arguments.get("left", True) else values.shape[:-3:-1]
-    sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": rows, "n": others, "k": (rows + 1) // 2}
-    return [Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, values.dtype)]
+    sizes = calls.gemm_sizes(prod(values.shape[:-2]), rows, others, (rows + 1) // 2)
+    return [Work("gemm", sizes, values.dtype)]
 
 
 def factored(flop_of: Callable[[int, int], float]) -> Rule:
@@ -63,8 +63,7 @@ def factored(flop_of: Callable[[int, int], float]) -> Rule:
         values = next(arrays_in(call.arguments.values()))
         short, long = sorted(values.shape[-2:])
         k = max(round(flop_of(long, short) / (2 * long * short)), 1)
-        sizes: Dimensions = {"b": prod(values.shape[:-2]), "m": long, "n": short, "k": k}
-        return [Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, values.dtype)]
+        return [Work("gemm", calls.gemm_sizes(prod(values.shape[:-2]), long, short, k), values.dtype)]
 
     return rule
 
@@ -78,8 +77,7 @@ def _orthogonal(call: Call) -> list[Work]:
     """Price a QR factorisation: both factors, R alone, or a square Q."""
     rows, columns = next(arrays_in(call.arguments.values())).shape[-2:]
     mode = call.arguments.get("mode") or ("complete" if call.arguments.get("full_matrices") else "reduced")
-    rule = {"r": HALF_QR, "complete": SQUARE_QR if rows > columns else QR}.get(mode, QR)
-    return rule(call)
+    return {"r": HALF_QR, "complete": SQUARE_QR if rows > columns else QR}.get(mode, QR)(call)
 
 
 def solved(matrix: str, values: str, first: Rule | None = None) -> Rule:
@@ -90,9 +88,8 @@ def solved(matrix: str, values: str, first: Rule | None = None) -> Rule:
         b, n = prod(square.shape[:-2]), square.shape[-1]
         # One set of values may be solved for by every matrix of a batch, and many sets by one matrix.
         own = 1 if given.shape == square.shape[:-1] else given.numel // max(prod(given.shape[:-2]) * n, 1)
-        sizes: Dimensions = {"b": b, "m": n, "n": max(given.numel // max(b * n, 1), own, 1), "k": n}
-        works = first(call) if first else []
-        return [*works, Work("gemm", {**sizes, "trans_a": 0, "trans_b": 0}, given.dtype)]
+        sizes = calls.gemm_sizes(b, n, max(given.numel // max(b * n, 1), own, 1), n)
+        return [*(first(call) if first else []), Work("gemm", sizes, given.dtype)]
 
     return rule
 
@@ -144,10 +141,9 @@ def is_sequential(op: str) -> bool:
     return name not in _AT_ONCE and (name in SOLVERS or name in TF_SOLVERS)
 
 
-def _rows_times(values: Array, columns: int, share: float, dtype: str) -> Work:
+def rows_times(values: Array, columns: int, share: float, dtype: str) -> Work:
     """Return the product of rows of some values with a weight that is stored in a share of its bytes."""
-    rows, inner = prod(values.shape[:-1]), values.shape[-1]
-    sizes: Dimensions = {"b": 1, "m": rows, "n": columns, "k": inner, "trans_a": 0, "trans_b": 1}
+    sizes = calls.gemm_sizes(1, prod(values.shape[:-1]), columns, values.shape[-1], 0, 1)
     return Work("gemm", {**sizes, "weight_share": share} if share < 1 else sizes, dtype)
 
 
@@ -156,15 +152,15 @@ def packed_product(call: Call) -> list[Work]:
     values, *packed = arrays_in(call.arguments.values())
     columns = call.results[0].shape[-1]
     share = calls.total_byte(packed) / (values.shape[-1] * columns * values.item_byte)
-    return [_rows_times(values, columns, share, values.dtype)]
+    return [rows_times(values, columns, share, values.dtype)]
 
 
 def quantized_linear(call: Call) -> list[Work]:
     """Price a layer with 8-bit weights; a dynamic one converts inputs and results, unless they are fp16."""
     values, columns = next(arrays_in(call.arguments.values())), call.results[0].shape[-1]
     if "fp16" in call.op:
-        return [_rows_times(values, columns, 2 / values.item_byte, values.dtype)]
-    product, made = _rows_times(values, columns, 1, "int8"), call.results[0]
+        return [rows_times(values, columns, 2 / values.item_byte, values.dtype)]
+    product, made = rows_times(values, columns, 1, "int8"), call.results[0]
     if "dynamic" not in call.op:
         return [product]
     converted = traffic(values.numel, [values], ())
@@ -201,10 +197,7 @@ def deformed(call: Call) -> list[Work]:
     inner, columns = weight.numel // max(weight.shape[0], 1), values.shape[1] * prod(weight.shape[2:]) * places
     moved: Dimensions = {"numel": columns, "inputs": 2, "read_byte": calls.total_byte(call.read)}
     gather = Work("pointwise", {**moved, "write_byte": columns * values.item_byte}, values.dtype)
-    sizes = {"b": groups, "m": weight.shape[0] // groups, "n": places, "k": inner}
+    sizes = {"m": weight.shape[0] // groups, "n": places, "k": inner}
     swaps = [("k", "n", "m"), ("m", "k", "n")] if is_backward else [("m", "n", "k")]
-    works = [gather] * len(swaps)
-    for m, n, k in swaps:
-        named: Dimensions = {"b": groups, "m": sizes[m], "n": sizes[n], "k": sizes[k], "trans_a": 0, "trans_b": 0}
-        works.append(Work("gemm", named, values.dtype))
-    return works
+    products = (calls.gemm_sizes(groups, sizes[m], sizes[n], sizes[k]) for m, n, k in swaps)
+    return [gather] * len(swaps) + [Work("gemm", one, values.dtype) for one in products]

@@ -9,7 +9,9 @@ input gradient of a direct convolution. The graph walker marks the difference in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import prod
+from string import ascii_uppercase
 
 from fomkit.frontends.lowering import calls
 from fomkit.frontends.lowering.calls import Array, Call, Dimensions, Rule, Work, arrays_in, each, row_work, traffic
@@ -121,19 +123,31 @@ def matrix_product(call: Call) -> list[Work]:
     outer = prod(call.results[0].shape[:-2])
     if not trans_a and prod(right.shape[:-2]) == 1:
         rows, outer = rows * outer, 1
-    sizes: Dimensions = {"b": outer, "m": rows, "n": columns, "k": inner, "trans_a": trans_a, "trans_b": trans_b}
-    return [Work("gemm", sizes, left.dtype)]
+    return [Work("gemm", calls.gemm_sizes(outer, rows, columns, inner, trans_a, trans_b), left.dtype)]
 
 
-def _letters(equation: str, arrays: list[Array], result: Array) -> tuple[list[str], str]:
-    """Return the letters of each factor and of the result; capital letters replace an ellipsis."""
-    given, _, out = equation.replace(" ", "").partition("->")
-    factors = given.split(",")
-    spare = "ZYXWVUTSRQPONM"
-    shapes = zip([*factors, out], [*arrays, result], strict=True)
-    axes = ((text, len(array.shape) - len(text.replace("...", ""))) for text, array in shapes)
-    written = [text.replace("...", spare[:more][::-1]) for text, more in axes]
-    return written[:-1], written[-1]
+def spelled_out(equation: str, arrays: Sequence[Array]) -> str:
+    """Return an equation with letters in place of each '...'; ``arrays`` are its factors, then its result.
+
+    >>> arrays = [Array(shape, shape, "fp32", 4, storage=1) for shape in ((5, 2, 3), (3, 4), (5, 2, 4))]
+    >>> spelled_out("...ij,jk->...ik", arrays)
+    'Zij,jk->Zik'
+    """
+    terms = equation.replace(" ", "").replace("->", ",").split(",")
+    spare = "".join(sorted(set(ascii_uppercase) - set(equation)))
+    axes = (len(array.shape) - len(term.replace("...", "")) for term, array in zip(terms, arrays, strict=True))
+    *factors, out = (
+        term.replace("...", spare[-more:] if more else "") for term, more in zip(terms, axes, strict=True)
+    )
+    return f"{','.join(factors)}->{out}"
+
+
+def lengths_of(letters: str, arrays: Sequence[Array]) -> dict[str, int]:
+    """Return the length of each letter of some factors, where an axis of length 1 may be stretched."""
+    found: dict[str, int] = {}
+    for letter, length in zip(letters, chain(*(array.shape for array in arrays)), strict=True):
+        found[letter] = max(length, found.get(letter, length))
+    return found
 
 
 def einsum(call: Call) -> list[Work]:
@@ -145,16 +159,16 @@ def einsum(call: Call) -> list[Work]:
     arrays = [one for one in call.arguments["inputs"] if isinstance(one, Array)]
     if len(arrays) != 2:
         return calls.copy(call)
-    (left, right), out = _letters(str(call.arguments["equation"]), arrays, call.results[0])
-    size = dict(zip(left + right, (*arrays[0].shape, *arrays[1].shape), strict=True))
+    factors, _, out = spelled_out(str(call.arguments["equation"]), [*arrays, call.results[0]]).partition("->")
+    left, right = factors.split(",")
+    size = lengths_of(left + right, arrays)
     groups = {"b": "", "m": "", "n": "", "k": ""}
     for letter in dict.fromkeys(left + right):
         kept, both = letter in out, letter in left and letter in right
         groups["b" if both and kept else "k" if not kept else "m" if letter in left else "n"] += letter
-    dimensions: Dimensions = {name: prod(size[letter] for letter in letters) for name, letters in groups.items()}
-    dimensions["trans_a"] = _before(left, groups["k"], groups["m"])
-    dimensions["trans_b"] = _before(right, groups["n"], groups["k"])
-    return [Work("gemm", dimensions, arrays[0].dtype)]
+    b, m, n, k = (prod(size[letter] for letter in letters) for letters in groups.values())
+    trans_a, trans_b = _before(left, groups["k"], groups["m"]), _before(right, groups["n"], groups["k"])
+    return [Work("gemm", calls.gemm_sizes(b, m, n, k, trans_a, trans_b), arrays[0].dtype)]
 
 
 def _before(letters: str, first: str, then: str) -> int:

@@ -6,7 +6,7 @@ The file does not state which stored tensors are weights; `find_weights` decides
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -225,14 +225,6 @@ def _batch_axis(graph: Any, name: str) -> int:
     return 0
 
 
-def _batch_name(given: Sequence[tuple[str, int, list[Any]]], first_axis: int) -> str:
-    """Return the file's name of the batch; "" if the batch is a number."""
-    named = [dim.dim_param for _, _, dims in given for dim in dims if dim.dim_param]
-    sample_name = next((one for one in named if _SAMPLES.fullmatch(one)), "")
-    dims = given[0][2]
-    return sample_name or (dims[first_axis].dim_param if len(dims) > first_axis else "")
-
-
 def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
     """Return the inputs of a graph and its named sizes.
 
@@ -243,8 +235,10 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
     """
     given = _graph_inputs(graph, where)
     axis = _batch_axis(graph, given[0][0])
-    batch_name = _batch_name(given, axis)
     first = given[0][2]
+    named = [dim.dim_param for _, _, dims in given for dim in dims if dim.dim_param]
+    batch_name = next((one for one in named if _SAMPLES.fullmatch(one)), "")
+    batch_name = batch_name or (first[axis].dim_param if len(first) > axis else "")
     # A dimension may have neither number nor name.
     is_open = len(first) > axis and not first[axis].HasField("dim_value") and not batch_name
     fixed = first[axis].dim_value if len(first) > axis and not (batch_name or is_open) else 0
@@ -265,12 +259,6 @@ def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
                 lengths.append(words[text])
         found.append(Input(name, elem_type, tuple(lengths)))
     used = dict.fromkeys(length for value in found for length in value.lengths if isinstance(length, str))
-    return _with_values(found, used, words, fixed, wanted, where)
-
-
-def _with_values(
-    found: list[Input], used: Mapping[str, None], words: Mapping[str, str], fixed: int, wanted: Sizes, where: str
-) -> Inputs:
     if foreign := [name for name in wanted if name not in used]:
         raise FomkitError(where, f"{foreign[0]!r} is not one of its open sizes. {nearest_names(foreign[0], used)}")
     known = {**({BATCH: fixed or 1} if BATCH in used else {}), **wanted}

@@ -75,9 +75,11 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
             pending.setdefault(array.storage, []).append(gradient)
             found.steps.append(Derived([], (), (gradient,)))
     for one in reversed(walked.ran):
-        given = tuple(
-            None if made is None else _output_gradient(made, one, pending, found) for made in one.outputs
-        )
+        given: list[Array | None] = []
+        for made in one.outputs:
+            parts = None if made is None else pending.pop(made.storage, None)
+            summed = _summed(parts, one.module, found) if parts else None
+            given.append(None if summed is None or made is None else reshaped(summed, made.shape))
         if all(gradient is None for gradient in given) or one.op in WITHOUT_GRADIENT:
             continue
         wanted = tuple(at for at in takes_gradient(one) if _storage(one, at) in dependent)
@@ -85,15 +87,16 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
             continue
         weight_inputs = frozenset(at for at in range(len(one.inputs)) if _storage(one, at) in of_weights)
         try:
-            back = derive_gradient(one, given, wanted, weight_inputs)
-            made = back.found
+            back = derive_gradient(one, tuple(given), wanted, weight_inputs)
+            gradients = back.found
             found.steps += back.steps
         except NoRule as missing:  # its gradients still reach the ops before it
             found.unsupported.append(str(missing))
-            made = {at: new_array(like.shape, like.dtype) for at in wanted if (like := one.inputs[at]) is not None}
+            likes = {at: like for at in wanted if (like := one.inputs[at]) is not None}
+            gradients = {at: new_array(like.shape, like.dtype) for at, like in likes.items()}
             read = tuple(gradient for gradient in given if gradient is not None)
-            found.steps.append(Derived([], read, tuple(made.values())))
-        for at, gradient in made.items():
+            found.steps.append(Derived([], read, tuple(gradients.values())))
+        for at, gradient in gradients.items():
             pending.setdefault(_storage(one, at), []).append(gradient)
     for storage in sorted(own & pending.keys()):
         found.gradients[storage] = _summed(pending[storage], "", found)
@@ -104,14 +107,6 @@ def derive_backward(walked: Walked, results: Iterable[Array]) -> BackwardPass:
 def _storage(executed: Executed, at: int) -> int:
     array = executed.inputs[at]
     return 0 if array is None else array.storage
-
-
-def _output_gradient(
-    array: Array, executed: Executed, pending: dict[int, list[Array]], found: BackwardPass
-) -> Array | None:
-    """Return the gradient of an output, summed over its readers."""
-    parts = pending.pop(array.storage, None)
-    return None if parts is None else reshaped(_summed(parts, executed.module, found), array.shape)
 
 
 def _summed(parts: list[Array], module: str, found: BackwardPass) -> Array:
@@ -161,11 +156,9 @@ def order_of(
             last[array.storage] = max(first + max(len(step.rows), 1) - 1, last.get(array.storage, 0))
     last.update((array.storage, executed) for array in memory.results)
     stays = {array.storage for array in backward.gradients.values()}
-    lines = [
-        order_line(0, "parameter", one.byte, None, None, "", module) for one, module in memory.weights.values()
-    ]
+    lines = [order_line(0, "parameter", one.byte, module=module) for one, module in memory.weights.values()]
     for role, arrays in (("buffer", memory.others), ("input", memory.inputs)):
-        lines += [order_line(0, role, array.byte, None, None) for array in arrays]
+        lines += [order_line(0, role, array.byte) for array in arrays]
     row = 0
     for first, step in zip(firsts, steps, strict=True):
         made = {array.storage: array for array in step.written if array.byte}.values()
@@ -187,7 +180,7 @@ def _update_lines(
         arrays = [(array, module) for array, module in updated if array.dtype == op.dtype]
         for array, module in arrays:
             if states := STATE_TENSORS[memory.rule]:
-                yield order_line(0, "state", states * array.byte, None, None, "", module)
+                yield order_line(0, "state", states * array.byte, module=module)
         number = executed + 1 + at
         byte = COPIES[memory.rule].listed * sum(array.byte for array, _ in arrays)
         role, freed_by = ("temporary", number) if byte else ("", None)
@@ -228,7 +221,7 @@ def _forward(walked: Walked, states: Counter[str], unsupported: Counter[str], tr
             states["unsupported"] += 1
             continue
         except (ValueError, TypeError, KeyError, IndexError, ZeroDivisionError) as error:
-            raise NotAtTheseSizes(f"{one.op} that makes {one.results[0]!r:.80} cannot run: {error}") from error
+            raise NotAtTheseSizes(f"{one.op} that makes {one.result!r:.80} cannot run: {error}") from error
         states["priced" if works else "zero_work"] += 1
         rows = []
         for work in works:

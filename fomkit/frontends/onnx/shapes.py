@@ -19,19 +19,9 @@ from fomkit.frontends.lowering import onnx_calls
 from fomkit.frontends.lowering.calls import Array, Call
 from fomkit.frontends.lowering.onnx import RULES, SAME_SHAPE
 from fomkit.frontends.lowering.onnx_calls import Executed, Walked, dtype_of, is_float, new_array, reshaped
+from fomkit.frontends.onnx import known
 from fomkit.frontends.onnx.file import Inputs
-from fomkit.frontends.onnx.known import (
-    NotAtTheseSizes,
-    arguments_of,
-    array_of,
-    attributes_of,
-    module_of,
-    ops_inside,
-    schema_of,
-    small_value,
-    standard_nodes,
-    work_out,
-)
+from fomkit.frontends.onnx.known import NotAtTheseSizes
 from fomkit.frontends.sizes import Sizes
 
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
@@ -69,8 +59,8 @@ class Walker:
         self._newest = False
         self._unread: set[str] = set()
         self._opsets = {one.domain or "": one.version for one in model.opset_import}
-        self._attributes = [attributes_of(node) for node in nodes]
-        self._stored = {one.name: small_value(one) for one in self._graph.initializer}
+        self._attributes = [known.attributes_of(node) for node in nodes]
+        self._stored = {one.name: known.small_value(one) for one in self._graph.initializer}
         self._stated = {
             value.name: value.type.tensor_type for value in (*self._graph.value_info, *self._graph.output)
         }
@@ -116,7 +106,7 @@ class Walker:
         if op in CONTROL:
             self._control(node, op, attributes)
             return
-        if pieces := standard_nodes(node, attributes, self._walked.arrays):
+        if pieces := known.standard_nodes(node, attributes, self._walked.arrays):
             self._run_pieces(node, op, pieces)
             return
         is_static = op not in _RANDOM and all(name in self._static for name in names) and bool(names)
@@ -143,7 +133,7 @@ class Walker:
         before, is_newest, self._newest = self._mark(), self._newest, True
         try:
             for one in () if node.output[0] in self._unread else pieces:
-                self._run(one, attributes_of(one))
+                self._run(one, known.attributes_of(one))
         except NotAtTheseSizes:
             if self._sizes != self._inputs.sizes:
                 raise
@@ -175,15 +165,19 @@ class Walker:
         opset = (
             onnx.defs.onnx_opset_version() if self._newest else self._opsets.get(domain, self._opsets.get("", 1))
         )
-        return schema_of(node.op_type, domain, opset)
+        return known.schema_of(node.op_type, domain, opset)
 
     def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
-        """Run the ops inside a loop or a branch, or list the loop."""
+        """Run the ops of a branch, one side of it, or of a loop, or list the loop."""
         try:
-            if op == "If":
-                self._branch(node, attributes)
-            else:
+            if op != "If":
                 self._repeat(node, op, attributes)
+                return
+            sides, taken = [attributes["then_branch"], attributes["else_branch"]], self._values.get(node.input[0])
+            # The side that is known to be taken, else the one with more ops.
+            body = max(sides, key=lambda side: len(side.node)) if taken is None else sides[not taken.item()]
+            self._walked.branches += taken is None
+            self._bind(node.output, self._unroll(body, f"{node.output[0]}/", {}))
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             raise NotAtTheseSizes(f"{op} that makes {' '.join(node.output)!r:.80} cannot run: {error}") from error
 
@@ -202,23 +196,14 @@ class Walker:
             self._in_loop = is_inner
         self._list_instead(mark, node, f"{op}: {reason}")
 
-    def _branch(self, node: Any, attributes: Mapping[str, Any]) -> None:
-        """Run one side of a branch: the one that is known to be taken, else the one with more ops."""
-        sides = [attributes["then_branch"], attributes["else_branch"]]
-        taken = self._values.get(node.input[0])
-        if taken is None:
-            self._walked.branches += 1
-        body = max(sides, key=lambda side: len(side.node)) if taken is None else sides[not taken.item()]
-        self._bind(node.output, self._unroll(body, f"{node.output[0]}/", {}))
-
     def _unroll(self, body: Any, prefix: str, given: Mapping[str, str]) -> list[str]:
         """Run the ops of a body once; return the names of its outputs."""
-        nodes, outputs = ops_inside(body, prefix, given)
+        nodes, outputs = known.ops_inside(body, prefix, given)
         self._ran_inside += 1 + len(nodes)
         if self._in_loop and self._ran_inside > MAX_INSIDE:
             raise _TooManyOps
         for one in nodes:
-            self._run(one, attributes_of(one))
+            self._run(one, known.attributes_of(one))
         return outputs
 
     def _bind(self, outputs: Sequence[str], sources: Sequence[str]) -> None:
@@ -336,7 +321,7 @@ class Walker:
             found = np.array(np.prod(shape) if node.op_type == "Size" else shape, np.int64)
         elif all(self._values.get(name) is not None for name in node.input if name):
             values = [self._values[name] if name else None for name in node.input]
-            found = work_out(node.op_type, values, attributes)
+            found = known.work_out(node.op_type, values, attributes)
         if found is None or len(node.output) != 1:
             return False
         name = node.output[0]
@@ -350,8 +335,8 @@ class Walker:
     def _infer(self, node: Any, op: str) -> None:
         """Infer the shapes of an op's outputs."""
         arrays, make = self._walked.arrays, onnx.helper.make_tensor_type_proto
-        known = {name: arrays[name] for name in node.input if name and name in arrays}
-        types = {name: make(_NUMBERS[array.dtype], array.shape) for name, array in known.items()}
+        given = {name: arrays[name] for name in node.input if name and name in arrays}
+        types = {name: make(_NUMBERS[array.dtype], array.shape) for name, array in given.items()}
         schema = self._schema_of(node)
         found: Mapping[str, Any] = {}
         if schema is not None and len(types) == len({name for name in node.input if name}):
@@ -366,7 +351,7 @@ class Walker:
                 made = repr(node.output[0]) if node.output else "nothing"
                 raise NotAtTheseSizes(f"{op} that makes {made:.80} cannot run: {message:.160}") from error
         for name in filter(None, node.output):
-            array = array_of(found[name].tensor_type) if name in found else None
+            array = known.array_of(found[name].tensor_type) if name in found else None
             if array is None and op in SAME_SHAPE and node.input and node.input[0] in arrays:
                 source = arrays[node.input[0]]
                 array = new_array(source.shape, source.dtype) if name == node.output[0] else None
@@ -434,13 +419,11 @@ class Walker:
         if unknown or not node.output:
             self._walked.unsupported.append(f"{op} of unknown shape")
             return
-        inputs, arguments = arguments_of(node, {**attributes}, schema, arrays, self._values, self._weights)
+        inputs, arguments = known.arguments_of(node, {**attributes}, schema, arrays, self._values, self._weights)
         outputs = tuple(arrays.get(name) if name else None for name in node.output)
         call = Call(op, arguments, tuple(output for output in outputs if output is not None))
-        module = module_of(node)
-        self._walked.ran.append(
-            Executed(op, module, tuple(inputs), tuple(node.input), outputs, tuple(node.output), call)
-        )
+        ran = Executed(op, known.module_of(node), tuple(inputs), outputs, node.output[0], call)
+        self._walked.ran.append(ran)
 
 
 _TAG = re.compile(r"^\[\w+\] ?")

@@ -25,15 +25,15 @@ from dataclasses import asdict, dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, SimpleNamespace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import OF_ONE
 from fomkit.files.child_process import ResultFile, error_content, read_request
 from fomkit.frontends.drafting import replaced, watched
-from fomkit.frontends.model_file import explain_exception, is_user_file, source_tree
+from fomkit.frontends.model_file import explain_exception, nodes_of
 from fomkit.frontends.script.loops import loops_of_program, loops_to_step, trains
-from fomkit.frontends.script.rounds import Loop, evaluated
+from fomkit.frontends.script.rounds import Head, Loop, evaluated
 from fomkit.frontends.step import Draft
 
 WANTED_ROUND = 3
@@ -48,46 +48,49 @@ class StopProgram(BaseException):
     """Ends the user's program; an ``except Exception`` in it does not catch this."""
 
 
-class Watch(Protocol[T]):
-    """Records a program's training.
+class Watch(Generic[T]):
+    """Records a program's training until a step can be captured.
+
+    `on_capture`: called with the final capture; it may raise what ends the program.
 
     `rounds`: steps seen; `wanted`: how many to see.
-    `seen`: what a program without steps did instead, as the end of a sentence; "" for nothing.
-    `limits`: what a program cannot do here that has no values to compute with, a sentence; "" for nothing.
+    `captured`: the best step so far; `is_over`: whether it is the final one.
     `on_limits`: called with `limits` once the program has no values.
-    `captured`: the best step so far.
-    `is_over`: whether the final step was captured.
     """
 
-    on_limits: Callable[[str], object]
-    rounds: int
-    wanted: int
-    is_over: bool
-    captured: T | None
+    def __init__(self, on_capture: Callable[..., None]) -> None:
+        self.rounds, self.wanted = 0, WANTED_ROUND
+        self.captured: T | None = None
+        self.is_over = False
+        self.on_limits: Callable[[str], object] = lambda _: None
+        self._on_capture = on_capture
 
     @property
     def seen(self) -> str:
         """What a program without steps did instead, as the end of a sentence; "" for nothing."""
+        return ""
 
     @property
     def limits(self) -> str:
         """What a program cannot do here that has no values to compute with, a sentence; "" for nothing."""
+        return ""
 
     def watch(self) -> AbstractContextManager[None]:
         """Record the code that runs inside the block."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class FrameworkCapture(Generic[T]):
     """How programs of one framework are captured.
 
-    `watch`: makes the watch from a test for the user's own source files and the function to call on capture.
+    `watch`: makes the watch from the function to call on capture.
     `draft`: makes the draft; its last argument says why the program ended early, "" if it did not.
     `trains`: the expected ways of training, for messages.
     `around`: makes the context in which a program at that path runs.
     """
 
-    watch: Callable[[Callable[[str], bool], Callable[..., None]], Watch[T]]
+    watch: Callable[[Callable[..., None]], Watch[T]]
     draft: Callable[[T, dict[str, Any], str], Draft]
     trains: str
     around: Callable[[Path], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
@@ -257,13 +260,6 @@ def _hint(error: BaseException) -> str:
     return ""
 
 
-def _asked_argument(error: BaseException | None) -> str:
-    """Return what argparse said before it ended the program; "" for another end."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__ if error else None))
-    said = (one.f_locals.get("message") for one in frames if one.f_code is argparse.ArgumentParser.error.__code__)
-    return str(next(said, ""))
-
-
 def _no_step_error(
     error: BaseException | None, watch: Watch[Any], framework: FrameworkCapture[Any], request: dict[str, Any]
 ) -> FomkitError:
@@ -287,7 +283,10 @@ def _no_step_error(
     )
     if error is not None:
         at = explain_exception(error, where, path).where
-        if asked := _asked_argument(error):
+        # Argparse says what it lacks before it ends the program.
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        ending = argparse.ArgumentParser.error.__code__
+        if asked := next((str(one.f_locals.get("message")) for one in frames if one.f_code is ending), ""):
             what = f"{asked[0].lower()}{asked[1:]}. Give its own arguments at the end of the command, after '--'"
             return FomkitError(at, f"ends {when}: {what}, for example: -- --epochs 1.")
         return FomkitError(at, f"ends by sys.exit({error.code!r}) {when}. {expected}")
@@ -328,7 +327,7 @@ def _result(request: dict[str, Any], watch: Watch[T], framework: FrameworkCaptur
 def run_script(framework: FrameworkCapture[T]) -> None:
     """Run one request from standard input, then end the process at once."""
     request, answer = read_request()
-    watch = framework.watch(is_user_file, _stop_with(answer, framework, request))
+    watch = framework.watch(_stop_with(answer, framework, request))
     watch.on_limits = lambda text: answer.write({"limits": text})  # in case that it exceeds a limit
     result = _result(request, watch, framework)
     if not watch.is_over:
@@ -345,15 +344,12 @@ class RoundWatch:
     Python's tracing of lines shows it, whatever a round does.
     """
 
-    def __init__(
-        self, is_user_file: Callable[[str], bool], on_round: Callable[[tuple[CodeType, int]], None]
-    ) -> None:
-        self._is_user_file, self._on_round = is_user_file, on_round
-        self._heads: set[tuple[CodeType, int]] = set()
+    def __init__(self, on_round: Callable[[Head], None]) -> None:
+        self._on_round, self._heads = on_round, set[Head]()
 
     def around(self, frame: FrameType) -> str:
         """Watch the loops around a frame; return the place of the innermost, "" if there is none."""
-        loops = loops_to_step(frame, self._is_user_file)
+        loops = loops_to_step(frame)
         for loop in loops:
             self._heads.add(loop.head)
             loop.frame.f_trace = self._seen
@@ -377,7 +373,7 @@ class Round:
     `names`: what the round has read so far as a whole, not only in parts, by name.
     """
 
-    head: tuple[CodeType, int]
+    head: Head
     item: Any
     names: Mapping[str, Any]
     _code: CodeType
@@ -405,9 +401,8 @@ class _Leaving(ast.NodeTransformer):
 
 def _from_last_with(frame: FrameType) -> ast.While | None:
     """Return the statements of a frame's function from its last ``with`` before the line that runs, as a loop."""
-    tree = source_tree(Path(frame.f_code.co_filename))
     lines = {line for *_, line in frame.f_code.co_lines() if line}
-    bodies = (getattr(node, "body", ()) for node in (ast.walk(tree) if tree else ()))
+    bodies = (getattr(node, "body", ()) for node in nodes_of(frame.f_code.co_filename))
     for body in (one for one in bodies if isinstance(one, list) and {part.lineno for part in one} & lines):
         begins = [at for at, one in enumerate(body) if isinstance(one, ast.With) and one.lineno <= frame.f_lineno]
         if begins and (body[-1].end_lineno or 0) >= frame.f_lineno:
@@ -415,14 +410,12 @@ def _from_last_with(frame: FrameType) -> ast.While | None:
     return None
 
 
-def round_around(
-    frame: FrameType, is_user_file: Callable[[str], bool], head: tuple[CodeType, int] | None
-) -> Round | None:
+def round_around(frame: FrameType, head: Head | None) -> Round | None:
     """Return the round around a frame of the loop with this head; None if it cannot be repeated.
 
     Without a head, as no loop is around the frame, the round is what its function does from its last ``with`` on.
     """
-    loops = [loop for loop in loops_of_program(frame, is_user_file)[0] if loop.head == head]
+    loops = [loop for loop in loops_of_program(frame) if loop.head == head]
     if head is None and (whole := _from_last_with(frame)):
         loops = [Loop(whole, frame)]
     if not loops:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,9 +23,10 @@ from fomkit.frontends.keras.inputs import Prepared, batched, first_axis, joined,
 from fomkit.frontends.keras.layers import watch_made_layers
 from fomkit.frontends.keras.profile import describe_model, step_tracer
 from fomkit.frontends.layers import split_layers
-from fomkit.frontends.model_file import explain_exception, source_tree
+from fomkit.frontends.model_file import explain_exception
 from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script
 from fomkit.frontends.script.keras_watch import BATCHES, FIT, Capture, FitWatch, Training
+from fomkit.frontends.script.loops import lines_of_calls
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step
 
@@ -130,14 +130,6 @@ def _steps(training: Training) -> int | None:
     return training.around.steps if is_counted and training.around else None
 
 
-def _further_fits(training: Training) -> list[int]:
-    """Return the later lines of the same file that call a ``fit``."""
-    tree = source_tree(Path(training.file))
-    calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
-    fits = (node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
-    return sorted({node.lineno for node in fits if node.lineno > training.line})
-
-
 def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     training = capture.training
     place = f"{training.way} at {training.place}"
@@ -182,7 +174,8 @@ def _run_notes(capture: Capture, batch: int, epoch: Epoch) -> Iterator[str]:
     if capture.others:
         others = ", ".join(f"{other.way} at {other.place}" for other in capture.others)
         yield f"partial: the program trains elsewhere too, which is left out: {others}"
-    if training.own is None and (further := _further_fits(training)):
+    further = sorted(line for line in lines_of_calls(training.file, "fit") if line > training.line)
+    if training.own is None and further:
         lines = " and ".join(map(str, further))
         yield f"{Path(training.file).name} calls fit at line {lines} too, which is not part of this profile"
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from time import monotonic
-from types import CodeType, FrameType, SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import keras
@@ -22,22 +22,14 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from fomkit.frontends.drafting import watched
 from fomkit.frontends.keras.inputs import ASSIGNS, OwnStep, first_axis
-from fomkit.frontends.script.child import WANTED_ROUND, Round, RoundWatch, StopProgram, round_around
-from fomkit.frontends.script.loops import (
-    DataLoop,
-    RunLength,
-    data_loop,
-    heads_around,
-    lines_of_calls,
-    loops_of_program,
-    run_by_loops,
-)
-from fomkit.frontends.script.rounds import evaluated_or_none
+from fomkit.frontends.script import loops
+from fomkit.frontends.script.child import WANTED_ROUND, Round, RoundWatch, StopProgram, Watch, round_around
+from fomkit.frontends.script.rounds import Head, evaluated_or_none
 
 _NAMES = {"tensorflow": ("TensorFlowTrainer", "TFEpochIterator"), "torch": ("TorchTrainer", "TorchEpochIterator")}
 """Keras's trainers and their iterators by backend."""
 FIT, BATCHES = "Model.fit", "train_on_batch"
-ONE_STEP = RunLength(None, "as no loop is around it", steps=1)
+ONE_STEP = loops.RunLength(None, "as no loop is around it", steps=1)
 MAX_STEPS_S = 30.0
 """Time [s] since the first call of a training after which its next step is the last one."""
 MOST_OWN = 50
@@ -68,8 +60,8 @@ class Training:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     iterator: Any = None
     own: OwnStep | None = None
-    loop: DataLoop | None = None
-    around: RunLength | None = None
+    loop: loops.DataLoop | None = None
+    around: loops.RunLength | None = None
     lines: set[int] = field(default_factory=set)
     began: float = field(default_factory=monotonic)
     steps: int = 0
@@ -106,39 +98,26 @@ class Capture:
     parts: tuple[tuple[Training, int], ...] = ()
 
 
-class FitWatch:
-    """Records a program's training by Keras until a step can be captured.
+class FitWatch(Watch[Capture]):
+    """Records a program's training by Keras; `rounds` are the steps of the training seen last."""
 
-    `is_user_file`: whether a source file is the user's own, not a library's.
-    `on_capture`: called once; it may raise what ends the program.
-
-    `rounds`: steps of the training seen last; `wanted`: how many to see.
-    `limits`: "", since everything is computed with values.
-    `captured`: the best step so far.
-    `is_over`: whether the final step was captured.
-    """
-
-    def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture], None]) -> None:
-        self.rounds, self.wanted, self.limits = 0, WANTED_ROUND, ""
-        self.on_limits: Callable[[str], object] = lambda _: None
-        self.captured: Capture | None = None
-        self.is_over = False
-        self._is_user_file, self._on_capture = is_user_file, on_capture
+    def __init__(self, on_capture: Callable[[Capture], None]) -> None:
+        super().__init__(on_capture)
         self._trainings: list[Training] = []
         self._running: list[Training] = []
         self._in_step = False
         self._updates = 0
         self._optimizers: dict[int, Any] = {}
-        self._anew: set[tuple[CodeType, int]] = set()
+        self._anew: set[Head] = set()
         self._own: dict[Any, Training] = {}
         self._called = set[int]()
         self._sources: dict[int, Any] = {}
         self._changed: set[int] = set()
-        self._rounds = RoundWatch(is_user_file, self._ends)
-        self._head: tuple[CodeType, int] | None = None
+        self._rounds = RoundWatch(self._ends)
+        self._head: Head | None = None
         self._round: Round | None = None
-        self._loop: DataLoop | None = None
-        self._around: RunLength | None = None
+        self._loop: loops.DataLoop | None = None
+        self._around: loops.RunLength | None = None
         self._only: FrameType | None = None
         self._given: int | None = None
         self._sequence: list[Training] = []
@@ -178,22 +157,19 @@ class FitWatch:
                 self._ends(self._head)
 
     def _makes(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        self._anew |= heads_around(sys._getframe(), self._is_user_file)
+        self._anew |= loops.heads_around(sys._getframe())
         make(optimizer, *args, **kwargs)
 
     def _own_frame(self) -> Any:
-        frame: Any = self._only or sys._getframe()
-        while frame is not None and not self._is_user_file(frame.f_code.co_filename):
-            frame = frame.f_back
-        return frame
+        return loops.own_frame(self._only or sys._getframe())
 
     def _begin(self, model: Any, way: str, arguments: Mapping[str, Any]) -> Training:
         frame = self._own_frame()
         file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         training = Training(model, way, file, line, arguments)
         # A loop that makes an optimizer in each round, as one over folds, trains from the beginning there.
-        if frame is not None and heads_around(frame, self._is_user_file) - self._anew:
-            training.around = run_by_loops(frame, self._is_user_file, None, self._anew)
+        if frame is not None and loops.heads_around(frame) - self._anew:
+            training.around = loops.run_by_loops(frame, None, self._anew)
         self._trainings.append(training)
         return training
 
@@ -225,13 +201,11 @@ class FitWatch:
         return iterator
 
     def _make_train_function(self, make: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replace the iterator of the training by its batches, so that their shapes are seen."""
         make(model, *args, **kwargs)
-        if not hasattr(model.train_function, "is_watched"):
-            model.train_function = self._by_batches(model, model.train_function)
-        return model.train_function
-
-    def _by_batches(self, model: Any, run: Any) -> Any:
-        """Replace the iterator by its batches, so that their shapes are seen, and train on them."""
+        run = model.train_function
+        if hasattr(run, "is_watched"):
+            return run
 
         def train(iterator: Any) -> Any:
             if self.is_over:
@@ -248,6 +222,7 @@ class FitWatch:
             return result
 
         train.is_watched = True  # type: ignore[attr-defined]
+        model.train_function = train
         return train
 
     def _apply(self, run: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -271,9 +246,9 @@ class FitWatch:
         result = run(function, *args, **kwargs)
         if self._updates > before and id(function) not in self._own:
             own = OwnStep(function, tuple(self._optimizers.values()))
-            loop = data_loop(sys._getframe(), self._is_user_file, lambda one: isinstance(one, tf.data.Dataset))
+            loop = loops.data_loop(sys._getframe(), lambda one: isinstance(one, tf.data.Dataset))
             begun = self._begin(own.model, function.__name__, {})
-            if not heads_around(sys._getframe(), self._is_user_file):
+            if not loops.heads_around(sys._getframe()):
                 begun.around, self.wanted = ONE_STEP, 1
             self._own[id(function)] = self._trainings[-1] = replace(begun, own=own, loop=loop)
         self._called.add(id(function))
@@ -309,20 +284,20 @@ class FitWatch:
         is_in_loop = bool(self._rounds.around(frame))
         if not is_in_loop and self._round is None and self._only is None:
             self._only, self.wanted, self._around = frame, 1, ONE_STEP
-            self._round = round_around(frame, self._is_user_file, None)
+            self._round = round_around(frame, None)
             self._head = self._round.head if self._round else None
         elif is_in_loop and self._only:
             self._only = self._round = self._head = None
             self.wanted = WANTED_ROUND
         self._sources.update({id(getattr(one, "_value", one)): one for one in sources})
         if self._head and self._round is None:
-            self._round = round_around(frame, self._is_user_file, self._head)
-            self._loop = data_loop(frame, self._is_user_file, lambda one: hasattr(one, "element_spec"))
-            heads = [loop.head for loop in loops_of_program(frame, self._is_user_file)[0]]
+            self._round = round_around(frame, self._head)
+            self._loop = loops.data_loop(frame, lambda one: hasattr(one, "element_spec"))
+            heads = [loop.head for loop in loops.loops_of_program(frame)]
             around = heads[: heads.index(self._head) + 1] if self._head in heads else heads  # no loops in a round
-            self._around = run_by_loops(frame, self._is_user_file, None, self._anew, around)
+            self._around = loops.run_by_loops(frame, None, self._anew, around)
 
-    def _ends(self, head: tuple[CodeType, int]) -> None:
+    def _ends(self, head: Head) -> None:
         """End the round of a loop; it is a step if it updated variables by whose gradients it was computed."""
         import tensorflow as tf
 
@@ -362,7 +337,8 @@ class FitWatch:
         if training.own is not None:
             waits = last.steps < WANTED_ROUND or self._calls_more(type(training.own.function))
         else:
-            waits = last.steps < WANTED_ROUND or bool(lines_of_calls(training.file, BATCHES) - self._lines(models))
+            trained = {line for one in models for line in one.lines}
+            waits = last.steps < WANTED_ROUND or bool(loops.lines_of_calls(training.file, BATCHES) - trained)
         if len(at) < 2 or len(self._sequence) > MOST_OWN:
             return (last if len(at) > 1 else models[0]), (), waits and len(self._sequence) <= MOST_OWN
         inside = self._sequence[at[-2] + 1 : at[-1]]
@@ -372,14 +348,10 @@ class FitWatch:
 
     def _calls_more(self, kind: type) -> bool:
         """Return whether the innermost loop around calls a function of this kind that has not run yet."""
-        loops = loops_of_program(self._own_frame(), self._is_user_file)[0]
-        nodes = ast.walk(loops[-1].node) if loops else ()
-        called = (evaluated_or_none(one.func, loops[-1].frame) for one in nodes if isinstance(one, ast.Call))
+        around = loops.loops_of_program(self._own_frame())
+        nodes = ast.walk(around[-1].node) if around else ()
+        called = (evaluated_or_none(one.func, around[-1].frame) for one in nodes if isinstance(one, ast.Call))
         return any(isinstance(one, kind) and id(one) not in self._called for one in called)
-
-    @staticmethod
-    def _lines(models: list[Training]) -> set[int]:
-        return {line for one in models for line in one.lines}
 
     def _stepped(self, batches: list[Any], training: Training | None = None) -> None:
         if training is None and not self._running:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from fomkit.core.model import DOUBTFUL
-from fomkit.frontends.model_file import is_user_file, library_file, source_tree
+from fomkit.frontends.model_file import is_user_file, library_file, nodes_of
 from fomkit.frontends.script.rounds import (
     INSIDE,
     LIMITS,
+    Head,
     Loop,
     called_name,
     ends_early,
@@ -67,9 +68,11 @@ def _assigned(loop: Loop) -> list[ast.expr]:
         iterated = [call.args[0] for call in calls if called_name(call) == "next"]
     else:
         iterated = [loop.node.iter]
-    names, tree = {getattr(one, "id", "") for one in iterated}, source_tree(Path(loop.frame.f_code.co_filename))
-    made = (one for one in ast.walk(tree) if isinstance(one, ast.Assign)) if names - {""} and tree else ()
-    return [*iterated, *(one.value for one in made if getattr(one.targets[0], "id", None) in names - {""})]
+    names = {getattr(one, "id", "") for one in iterated} - {""}
+    made = (
+        one for one in (nodes_of(loop.frame.f_code.co_filename) if names else ()) if isinstance(one, ast.Assign)
+    )
+    return [*iterated, *(one.value for one in made if getattr(one.targets[0], "id", None) in names)]
 
 
 def _ends_at_last(node: ast.Try) -> bool:
@@ -80,10 +83,15 @@ def _ends_at_last(node: ast.Try) -> bool:
     )
 
 
-def loops_of_program(
-    frame: FrameType | None, is_user_file: Callable[[str], bool]
-) -> tuple[list[Loop], list[FrameType]]:
-    """Return the loops around a frame and the frames of the program and its libraries, the outermost first."""
+def own_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the program, from a frame outwards; None if there is none."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _frames_of_program(frame: FrameType | None) -> list[FrameType]:
+    """Return the frames of the program and its libraries from a frame outwards, the outermost first."""
     frames: list[FrameType] = []
     inner: list[FrameType] = []
     while frame is not None:
@@ -92,25 +100,27 @@ def loops_of_program(
             inner = [frame, *inner]
         frames = inner if is_own else frames  # without what runs the program
         frame = frame.f_back
-    loops = [loop for frame in frames for loop in loops_around(frame)]
-    return loops, frames
+    return frames
+
+
+def loops_of_program(frame: FrameType | None) -> list[Loop]:
+    """Return the loops around a frame, the outermost first."""
+    return [loop for one in _frames_of_program(frame) for loop in loops_around(one)]
 
 
 @cache
 def lines_of_calls(file: str, name: str) -> frozenset[int]:
     """Return the lines of a file that call a method of this name."""
-    tree = source_tree(Path(file))
-    calls = (node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.Call))
-    return frozenset(call.lineno for call in calls if called_name(call) == name)
+    calls = (node for node in nodes_of(file) if isinstance(node, ast.Call))
+    return frozenset(call.lineno for call in calls if getattr(call.func, "attr", "") == name)
 
 
 def _trained_later(loops: list[Loop], frames: list[FrameType]) -> tuple[str, ...]:
     """Return a note on loops and calls of functions that follow the outermost loop and compute gradients too."""
     found: list[str] = []
     for frame in frames[: frames.index(loops[0].frame) + 1] if loops else ():
-        tree, lines = source_tree(Path(frame.f_code.co_filename)), {line for *_, line in frame.f_code.co_lines()}
+        nodes, lines = nodes_of(frame.f_code.co_filename), {line for *_, line in frame.f_code.co_lines()}
         ends = (loops[0].node.end_lineno or 0) if frame is loops[0].frame else frame.f_lineno
-        nodes = [*ast.walk(tree)] if tree else []  # outer ones before inner ones
         functions = {one.name for one in nodes if isinstance(one, ast.FunctionDef) and has_call(one, {"backward"})}
         for node in nodes:
             names = {*functions, "backward"} if isinstance(node, ast.For | ast.While) else functions
@@ -136,8 +146,8 @@ def has_call(node: ast.AST, names: Container[str]) -> bool:
 def trains(function: Any) -> bool:
     """Return whether a function of the program, or one of its file that it calls, has a backward pass."""
     code = getattr(function, "__code__", None)
-    tree = source_tree(Path(code.co_filename)) if code and is_user_file(code.co_filename) else None
-    functions = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.FunctionDef)]
+    own = nodes_of(code.co_filename) if code and is_user_file(code.co_filename) else []
+    functions = [one for one in own if isinstance(one, ast.FunctionDef)]
     names = {"backward", *(one.name for one in functions if has_call(one, {"backward"}))}
     return any(one.name == function.__name__ and has_call(one, names) for one in functions)
 
@@ -147,12 +157,12 @@ _MOST_INNER = 20
 """Most rounds of an inner loop that may be a part of a step."""
 
 
-def loops_to_step(frame: FrameType, is_user_file: Callable[[str], bool]) -> list[Loop]:
+def loops_to_step(frame: FrameType) -> list[Loop]:
     """Return the loops around a gradient up to the one whose round is a step.
 
     A short loop is a part of the step if the loop around it updates beside it, too, as for a second network.
     """
-    loops, _ = loops_of_program(frame, is_user_file)
+    loops = loops_of_program(frame)
     for place, (outer, inner) in enumerate(pairwise(loops)):
         if (rounds_of(inner) or math.inf) <= _MOST_INNER and _updates_beside(outer):
             return loops[: place + 1]
@@ -177,11 +187,9 @@ class DataLoop:
     length: RunLength
 
 
-def data_loop(
-    frame: FrameType | None, is_user_file: Callable[[str], bool], is_data: Callable[[Any], bool]
-) -> DataLoop | None:
+def data_loop(frame: FrameType | None, is_data: Callable[[Any], bool]) -> DataLoop | None:
     """Find the outermost loop around a frame over data of the wanted kind."""
-    loops, _ = loops_of_program(frame, is_user_file)
+    loops = loops_of_program(frame)
     for place, loop in enumerate(loops):
         for node in unwrapped(loop.node.iter) if isinstance(loop.node, ast.For) else ():
             if is_data(value := evaluated_or_none(node, loop.frame)):
@@ -189,14 +197,12 @@ def data_loop(
     return None
 
 
-def heads_around(frame: FrameType, is_user_file: Callable[[str], bool]) -> set[tuple[CodeType, int]]:
+def heads_around(frame: FrameType) -> set[Head]:
     """Return the function and line of each loop around a frame."""
-    return {loop.head for loop in loops_of_program(frame, is_user_file)[0]}
+    return {loop.head for loop in loops_of_program(frame)}
 
 
-def _without_repeats(
-    loops: list[Loop], anew: Container[tuple[CodeType, int]]
-) -> tuple[list[Loop], tuple[str, ...]]:
+def _without_repeats(loops: list[Loop], anew: Container[Head]) -> tuple[list[Loop], tuple[str, ...]]:
     """Leave out the outer loops each of whose rounds trains from the beginning, unless they are all; note them."""
     repeats = list(takewhile(lambda loop: loop.head in anew, loops))
     if len(repeats) == len(loops):
@@ -206,22 +212,18 @@ def _without_repeats(
 
 
 def run_by_loops(
-    frame: FrameType | None,
-    is_user_file: Callable[[str], bool],
-    loader: Any,
-    anew: Container[tuple[CodeType, int]] = (),
-    around: Container[tuple[CodeType, int]] = (),
+    frame: FrameType | None, loader: Any, anew: Container[Head] = (), around: Container[Head] = ()
 ) -> RunLength:
     """Find the epochs: the rounds of the ``range`` loop outside the loop over the training data.
 
     Loops of libraries count as those of the program do, except those of PyTorch. Where no loop iterates over a
     loader, the rounds of all loops are the steps, if all are known.
 
-    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none; `anew`: loops in which an optimizer was made;
-    `around`: loops around a backward pass, since one around the step alone may be over optimizers.
+    `frame`: the innermost of the program's frames; `loader`: source of the training data; None if there is none;
+    `anew`: loops in which an optimizer was made; `around`: loops around a backward pass, since one around the step
+    alone may be over optimizers.
     """
-    loops, frames = loops_of_program(frame, is_user_file)
+    frames, loops = _frames_of_program(frame), loops_of_program(frame)
     loops = [loop for loop in loops if loop.head in around] or loops
     later = _trained_later(loops, frames)
     for place, loop in enumerate(loops):
@@ -237,13 +239,9 @@ def run_by_loops(
     if loops and all(rounds) and is_conditional(loops, frames):
         return RunLength(None, f"a condition decides in which rounds of the loop at {where} a step is made")
     if loops and all(rounds):
-        steps = math.prod(one or 0 for one in rounds)
-        return RunLength(
-            None,
-            f"the rounds of the loop{'s' * (len(loops) > 1)} at {where}",
-            steps=steps,
-            remarks=(*_breaks(loops), *repeats, *later),
-        )
+        origin = f"the rounds of the loop{'s' * (len(loops) > 1)} at {where}"
+        remarks = (*_breaks(loops), *repeats, *later)
+        return RunLength(None, origin, steps=math.prod(one or 0 for one in rounds), remarks=remarks)
     why = "the loop over the DataLoader cannot be analysed"
     return RunLength(None, "no loop over a DataLoader was found" if loader is None else why)
 
@@ -285,8 +283,7 @@ def _counts_steps(data: Loop, counter: ast.expr) -> bool:
 def _counts_epochs(loop: Loop, data: Loop, counter: ast.expr) -> bool:
     """Return whether a counter is raised around the loop over the data, and neither in it nor in what it calls."""
     name, lines = f"{ast.unparse(counter)} += 1", {line for *_, line in data.frame.f_code.co_lines()}
-    tree = source_tree(Path(data.frame.f_code.co_filename))
-    beside = (one for one in (ast.walk(tree) if tree else ()) if getattr(one, "lineno", None) in lines)
+    beside = (one for one in nodes_of(data.frame.f_code.co_filename) if getattr(one, "lineno", None) in lines)
 
     def raised(nodes: Iterable[ast.AST]) -> bool:
         return any(isinstance(one, ast.AugAssign) and ast.unparse(one) == name for one in nodes)

@@ -16,7 +16,10 @@ from pathlib import Path
 from types import CodeType, FrameType, GeneratorType, ModuleType
 from typing import Any
 
-from fomkit.frontends.model_file import source_tree
+from fomkit.frontends.model_file import nodes_of
+
+Head = tuple[CodeType, int]
+"""A loop by its function and line."""
 
 _ARITHMETIC: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -55,15 +58,14 @@ class Loop:
         return f"{Path(self.frame.f_code.co_filename).name}:{self.node.lineno}"
 
     @property
-    def head(self) -> tuple[CodeType, int]:
+    def head(self) -> Head:
         """Function and line."""
         return self.frame.f_code, self.node.lineno
 
 
 @cache
 def _loops_of_file(path: str) -> tuple[ast.For | ast.While, ...]:
-    tree = source_tree(Path(path))
-    return tuple(node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.For | ast.While))
+    return tuple(node for node in nodes_of(path) if isinstance(node, ast.For | ast.While))
 
 
 def loops_around(frame: FrameType) -> list[Loop]:
@@ -73,17 +75,15 @@ def loops_around(frame: FrameType) -> list[Loop]:
         return []
     own = (node for node in _loops_of_file(code.co_filename) if code.co_firstlineno <= node.lineno)
     found = [node for node in own if node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)]
-    return [Loop(node, frame) for node in sorted(found, key=lambda node: node.lineno) if _is_in_body(node, frame)]
+    # The body may be on the line of the loop's head.
+    column = _column_of(frame)
+    runs = (node for node in found if node.body[0].lineno > node.lineno or column is None
+            or column >= node.body[0].col_offset)  # fmt: skip
+    return [Loop(node, frame) for node in sorted(runs, key=lambda node: node.lineno)]
 
 
 def _column_of(frame: FrameType) -> int | None:
     return next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
-
-
-def _is_in_body(node: ast.For | ast.While, frame: FrameType) -> bool:
-    """Return whether a frame runs a loop's body, which may be on the line of its head."""
-    first, column = node.body[0], _column_of(frame)
-    return first.lineno > node.lineno or column is None or column >= first.col_offset
 
 
 def evaluated(node: ast.expr, frame: FrameType) -> Any:
@@ -160,8 +160,8 @@ def is_conditional(loops: list[Loop], frames: list[FrameType]) -> bool:
     """Return whether a condition or a comprehension inside the outermost loop decides how often a frame runs."""
     for frame in frames[frames.index(loops[0].frame) :]:
         begin = loops[0].node.lineno if frame is loops[0].frame else frame.f_code.co_firstlineno
-        tree, at = source_tree(Path(frame.f_code.co_filename)), (frame.f_lineno, _column_of(frame) or 0)
-        for node in ast.walk(tree) if tree else ():
+        at = frame.f_lineno, _column_of(frame) or 0
+        for node in nodes_of(frame.f_code.co_filename):
             runs = begin <= getattr(node, "lineno", 0) <= frame.f_lineno <= (getattr(node, "end_lineno", 0) or 0)
             if isinstance(node, ast.If) and runs and not (_is_setting(node.test) or _syncs(node.test, frame)):
                 return True
@@ -239,7 +239,15 @@ def _length(node: ast.expr, frame: FrameType) -> int | None:
     if isinstance(node, ast.Call):
         return _yielded_by(evaluated_or_none(node.func, frame))
     found = evaluated_or_none(node, frame)
-    return _length_of_value(getattr(found, INSIDE[0], found))
+    found = getattr(found, INSIDE[0], found)
+    if isinstance(found, GeneratorType):
+        return _yielded(found)
+    # Texts are names, as of phases.
+    parts = found if isinstance(found, list | tuple | dict) else ()
+    if not (isinstance(found, str) or any(isinstance(one, str) for one in parts)) and hasattr(found, "__len__"):
+        with suppress(Exception):  # the user's objects may raise anything
+            return len(found)
+    return _yielded_by(getattr(type(found), "__iter__", None))
 
 
 _PARTS: Mapping[str, Callable[[int, int], int]] = {
@@ -259,19 +267,6 @@ def _length_of_wrapper(name: str, arguments: list[ast.expr], frame: FrameType) -
         most = evaluated_or_none(arguments[1], frame)
         return min(most, lengths[0] or most) if type(most) is int and len(lengths) == 2 else None
     return next((one for one in lengths if one is not None), None)
-
-
-def _length_of_value(found: Any) -> int | None:
-    """Return how many items an object yields that a loop iterates over; texts are names, as of phases."""
-    if isinstance(found, GeneratorType):
-        return _yielded(found)
-    named = isinstance(found, str) or (
-        isinstance(found, list | tuple | dict) and any(isinstance(one, str) for one in found)
-    )
-    if not named and hasattr(found, "__len__"):
-        with suppress(Exception):  # the user's objects may raise anything
-            return len(found)
-    return _yielded_by(getattr(type(found), "__iter__", None))
 
 
 def _yielded_by(function: Any) -> int | None:
@@ -322,24 +317,17 @@ def _rounds_to_limit(loop: Loop, node: ast.While) -> int | None:
             last = evaluated_or_none(test.comparators[0], loop.frame)
             if first is not None and type(last) is int:
                 # The last round of a loop that counts, then breaks, does not come to what runs now.
-                ends = (
-                    test is not node.test and loop.frame.f_lineno > test.lineno and _is_raised_before(test, node)
-                )
+                raised = f"{ast.unparse(test.left)} += 1"
+                counts = any(ast.unparse(one) == raised and one.lineno < test.lineno for one in node.body)
+                ends = test is not node.test and loop.frame.f_lineno > test.lineno and counts
                 return max(last - first + LIMITS[type(test.ops[0])] - ends, 0)
     return None
-
-
-def _is_raised_before(test: ast.Compare, loop: ast.While) -> bool:
-    """Return whether a loop raises the counter that it tests before it does so."""
-    raised = f"{ast.unparse(test.left)} += 1"
-    return any(ast.unparse(one) == raised and one.lineno < test.lineno for one in loop.body)
 
 
 def first_value(counter: ast.expr, frame: FrameType) -> int | None:
     """Return the only constant that a file assigns to a counter that it raises by 1; None for none or several."""
     name, found, raised = ast.unparse(counter), set(), False
-    tree = source_tree(Path(frame.f_code.co_filename))
-    for node in ast.walk(tree) if tree else ():
+    for node in nodes_of(frame.f_code.co_filename):
         raised |= isinstance(node, ast.AugAssign) and ast.unparse(node) == f"{name} += 1"
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue

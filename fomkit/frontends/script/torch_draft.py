@@ -29,7 +29,7 @@ from fomkit.core.model import DOUBTFUL, OF_ONE
 from fomkit.frontends.drafting import replaced, traced_with, watched
 from fomkit.frontends.layers import count_layers, split_layers
 from fomkit.frontends.lowering.calls import UPDATE, TracedOp
-from fomkit.frontends.model_file import is_user_file, source_tree
+from fomkit.frontends.model_file import is_user_file, nodes_of
 from fomkit.frontends.script.child import FrameworkCapture, horovod_notes, run_script, training_here
 from fomkit.frontends.script.loops import RunLength
 from fomkit.frontends.script.rounds import called_name
@@ -134,8 +134,8 @@ def _ends_program(statements: Sequence[ast.stmt]) -> bool:
 @cache
 def _is_demanded(file: str, line: int) -> bool:
     """Return whether the test at a line of the program ends it: an assertion, or a condition around an exit."""
-    tree = source_tree(Path(file)) if is_user_file(file) else None
-    tests = [one for one in (ast.walk(tree) if tree else ()) if isinstance(one, ast.Assert | ast.If)]
+    nodes = nodes_of(file) if is_user_file(file) else []
+    tests = (one for one in nodes if isinstance(one, ast.Assert | ast.If))
     around = [one for one in tests if one.test.lineno <= line <= (one.test.end_lineno or 0)]
     return any(
         isinstance(one, ast.Assert) or _ends_program(one.body) or _ends_program(one.orelse) for one in around
@@ -294,15 +294,6 @@ def _batch(capture: Capture) -> tuple[int | None, str]:
     return each * capture.seen.called_with[0][0], f"{times}{origin}"
 
 
-def _axis_note(capture: Capture) -> str:
-    """Return a note if the axis of samples is open: tensors of the batch begin with different lengths."""
-    shapes = capture.seen.called_with
-    if capture.seen.batches:
-        first = capture.seen.batches[0]
-        shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
-    return doubt_of_axis(shapes)
-
-
 def _accumulates(capture: Capture) -> bool:
     # A closure runs all passes of its step, or only the last one, as Lightning's does.
     return len(capture.steps_by) == 1 and capture.seen.backwards > max(capture.seen.closures, 1)
@@ -333,7 +324,10 @@ def _run_notes(capture: Capture, batch: int | None, source: str, ops: list[Trace
         yield f"the sizes hold for batch {batch} only ({source}){why}"
     else:
         yield f"batch {batch} ({source}); other sizes by the program's own steps at {why}"
-    if batch is not None and (doubt := _axis_note(capture)):
+    shapes, first = capture.seen.called_with, next(iter(capture.seen.batches), None)
+    if first is not None:
+        shapes = [] if loader_facts(first.loader).batch and first.is_full else shapes_in(first.values)
+    if batch is not None and (doubt := doubt_of_axis(shapes)):
         yield doubt
     yield from parallel_notes(capture.seen.models.values()) or horovod_notes()
     yield from difference_notes(capture.works, capture.place)
@@ -436,11 +430,5 @@ def draft_script(capture: Capture, request: dict[str, Any], partial: str = "") -
 
 def main() -> None:
     """Run one request of the parent process."""
-    run_script(
-        FrameworkCapture(
-            StepWatch,
-            draft_script,
-            "a torch.optim optimizer, or in a loop that changes its parameters itself,",
-            one_process,
-        )
-    )
+    trains = "a torch.optim optimizer, or in a loop that changes its parameters itself,"
+    run_script(FrameworkCapture(StepWatch, draft_script, trains, one_process))

@@ -218,8 +218,8 @@ class LargeModel(TorchFunctionMode):
 
 
 @contextmanager
-def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
-    """Note the effect of autocast regions that are made inside the block."""
+def watch_settings(note: Callable[[str], None]) -> Iterator[None]:
+    """Note the effect of autocast regions that the program makes inside the block, and whether it compiles."""
     kind: Any = torch.amp.autocast_mode.autocast
     make = kind.__init__
 
@@ -233,18 +233,12 @@ def watch_autocast(note: Callable[[str], None]) -> Iterator[None]:
                 "number formats without autocast, unless --precision of an estimate changes them, as mixed does"
             )
 
-    with replaced(kind, __init__=made):
-        yield
-
-
-def watch_compile(note: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Add a note if the program compiles inside the block."""
-
-    def compile_nothing(run: Any, *args: Any, **kwargs: Any) -> Any:
+    def compiled(run: Any, *args: Any, **kwargs: Any) -> Any:
         note("compilation is switched off; the eager ops are traced")
         return run(*args, **kwargs)
 
-    return watched(torch, compile=compile_nothing)
+    with replaced(kind, __init__=made), watched(torch, compile=compiled):
+        yield
 
 
 Models = Mapping[str, torch.nn.Module]
@@ -327,9 +321,13 @@ class Recording:
         """Add a remark for the profile."""
         self._recorder.note(text)
 
-    def also_train(self, parameters: Iterable[int]) -> None:
-        """Take further tensors, by ``id``, as parameters: a program without an optimizer may make new ones."""
-        self._recorder.stack.parameters.update(parameters)
+    def also_train(self, leaves: Mapping[int, torch.Tensor], nodes: Iterable[Any]) -> None:
+        """Take tensors, by ``id``, that a program may make anew as parameters, and watch the nodes before them."""
+        stack = self._recorder.stack
+        is_known = leaves.keys() <= stack.parameters.keys()
+        stack.parameters.update(leaves)
+        for node in () if is_known else nodes:
+            stack.watch(node, node.next_functions)
 
     def forget(self) -> None:
         """Drop the records so far (an evaluation, or the end of an epoch), unless the training step has begun."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from time import monotonic
-from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
@@ -21,15 +20,15 @@ from torch.optim import optimizer as hooks
 
 from fomkit.core.model import DOUBTFUL
 from fomkit.frontends.drafting import watch_made, watched
-from fomkit.frontends.script import torch_recorder
-from fomkit.frontends.script.child import WANTED_ROUND, RoundWatch, StopProgram
+from fomkit.frontends.script.child import WANTED_ROUND, RoundWatch, StopProgram, Watch
 from fomkit.frontends.script.loops import RunLength, heads_around, length_by_evaluations, loops_of_program
+from fomkit.frontends.script.rounds import Head
 from fomkit.frontends.script.torch_batches import OtherBatches, at_other_batches
-from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording
+from fomkit.frontends.script.torch_recorder import LargeModel, OuterCalls, Recording, watch_settings
 from fomkit.frontends.script.trainers import Fetched, run_length, watch_loaders
 from fomkit.frontends.step import Step
 from fomkit.frontends.step_spread import rough_work
-from fomkit.frontends.torch.calls import tensors_of
+from fomkit.frontends.torch.calls import tensors_of, unwrapped
 from fomkit.frontends.torch.forms import dense_attention
 from fomkit.frontends.torch.order import has_formula
 from fomkit.frontends.torch.profile import watch_backward
@@ -82,6 +81,7 @@ class Program:
 
     `leaves`: the tensors that its backward passes reach, by ``id``. A program that makes new ones in each round
     has another model in each; two or more are wanted, since a single one may be a batch.
+    `is_functional`: whether it differentiates by torch.func, so that its models run on tensors that it hands them.
     `title`: what takes the place of an optimizer's name.
     `rounds_at`: the innermost loop around the backward pass; `length`: of the run, by the loops.
     """
@@ -90,6 +90,7 @@ class Program:
 
     def __init__(self) -> None:
         self.leaves: dict[int, torch.Tensor] = {}
+        self.is_functional = False
         self.rounds_at, self.length = "", RunLength(None, "")
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._are_new = False
@@ -99,19 +100,22 @@ class Program:
         """Return its parameters in the form of an optimizer."""
         return [{"params": list(self.leaves.values())}]
 
-    def reach(self, outputs: Any) -> None:
-        """Note the leaves of the graph behind some outputs, and their values before they are changed."""
+    def reach(self, outputs: Any) -> set[Any]:
+        """Note the leaves of the graph behind some outputs and their values before a change; return its nodes."""
         waiting, seen, found = [one.grad_fn for one in tensors_of(outputs)], set[Any](), dict[int, torch.Tensor]()
         while waiting:
             if (node := waiting.pop()) is None or node in seen:
                 continue
             seen.add(node)
             waiting += [following for following, _ in node.next_functions]
-            if (leaf := getattr(node, "variable", None)) is not None:
+            if (variable := getattr(node, "variable", None)) is not None:
+                leaf = unwrapped(variable)
                 found[id(leaf)] = leaf
+                self.is_functional |= leaf is not variable
         self._are_new |= len(found) > 1 and bool(self.leaves) and not found.keys() & self.leaves.keys()
         self.leaves = found if self._are_new else {**self.leaves, **found}
-        self._before = self._before or [(leaf, leaf.detach().clone()) for leaf in found.values()]
+        self._before = self._before or [(leaf, unwrapped(leaf.detach().clone())) for leaf in found.values()]
+        return seen
 
     def has_updated(self) -> bool:
         """Return whether a parameter has another value than at the first backward pass of the step."""
@@ -121,35 +125,27 @@ class Program:
         return is_over
 
 
-class StepWatch:
+class StepWatch(Watch[Capture]):
     """Watches a program's optimizers and records its steps until one can be captured.
 
     A step ends where the optimizer steps. With several optimizers, a step is one round of all: from one step of
     the last optimizer to its next one. After the final capture, the program trains on at other batches.
 
-    `is_user_file`: whether a source file is the user's own, not a library's.
     `on_capture`: called with the final capture, and whether it is complete; then it raises what ends the program.
-
-    `rounds`, `backwards`: steps and backward passes seen.
-    `limits`: what the program cannot do if its parameters have no values.
-    `captured`: the best step so far; `wanted`: how many steps to see.
-    `is_over`: whether the final step was captured.
     """
 
-    def __init__(self, is_user_file: Callable[[str], bool], on_capture: Callable[[Capture, bool], None]) -> None:
-        self.rounds, self.backwards, self.wanted = 0, 0, WANTED_ROUND
-        self._evaluations, self._evaluated_since, self._is_long = 0, 0.0, False
-        self.captured: Capture | None = None
-        self._is_user_file, self._on_capture = is_user_file, on_capture
+    def __init__(self, on_capture: Callable[[Capture, bool], None]) -> None:
+        super().__init__(on_capture)
+        self._backwards = self._evaluations = 0
+        self._evaluated_since, self._is_long = 0.0, False
         self._made: WeakSet[Any] = WeakSet()
-        self._anew: set[tuple[CodeType, int]] = set()
-        self._around: set[tuple[CodeType, int]] = set()
+        self._anew: set[Head] = set()
+        self._around: set[Head] = set()
         self._stepped: dict[int, Any] = {}
         self._steps = self._depth = self._passes = 0
         self._ended: list[Any] = []
-        self.is_over = self._is_stopped = False
+        self._is_stopped = False
         self._now: Recording | None = None
-        self.on_limits: Callable[[str], object] = lambda _: None
         self._large = LargeModel(lambda: self.is_over or self.on_limits(self.limits))
         self._calls = OuterCalls(self._large.take_values, self._begins, self._relayed(Recording.model_ends))
         self._recent: deque[Fetched] = deque(maxlen=_RECENT)
@@ -158,12 +154,12 @@ class StepWatch:
         self._works: list[tuple[bool, float]] = []
         self._without = 0
         self._program, self._fills, self._since = Program(), False, 0.0
-        self._round_watch = RoundWatch(is_user_file, self._round)
+        self._round_watch = RoundWatch(self._round)
 
     @property
     def seen(self) -> str:
         """What was seen of a program that never updated anything."""
-        return f", with {self.backwards} backward passes" if self.backwards else ""
+        return f", with {self._backwards} backward passes" if self._backwards else ""
 
     @property
     def limits(self) -> str:
@@ -179,8 +175,7 @@ class StepWatch:
             stack.enter_context(self._large.watch())
             stack.enter_context(watch_backward(self._backward, self._engine))
             stack.enter_context(watch_loaders(self._relayed(Recording.forget), self._batch, self._quietly))
-            stack.enter_context(torch_recorder.watch_autocast(self._remarks.setdefault))
-            stack.enter_context(torch_recorder.watch_compile(self._remarks.setdefault))
+            stack.enter_context(watch_settings(self._remarks.setdefault))
             stack.enter_context(dense_attention(self._remarks.setdefault))
             stack.enter_context(_skipped_steps(self._skipped))
             stack.callback(hooks.register_optimizer_step_pre_hook(self._before).remove)
@@ -194,7 +189,7 @@ class StepWatch:
 
     def _makes(self, optimizer: Any, _line: str) -> None:
         self._made.add(optimizer)
-        self._anew |= heads_around(sys._getframe(), self._is_user_file)
+        self._anew |= heads_around(sys._getframe())
 
     def _relayed(self, note: Callable[..., object]) -> Callable[..., None]:
         """Return a function that passes its arguments to the current recording, if there is one."""
@@ -207,11 +202,11 @@ class StepWatch:
 
     @contextmanager
     def _backward(self, outputs: Any, fills: bool) -> Iterator[None]:
-        self.backwards += 1
-        if self.backwards > MOST_BACKWARDS and not self._stepped:
+        self._backwards += 1
+        if self._backwards > MOST_BACKWARDS and not self._stepped:
             raise StopProgram
         if not self._passes and not self.is_over:
-            self._around |= heads_around(sys._getframe(), self._is_user_file)
+            self._around |= heads_around(sys._getframe())
         if not self._passes and not self._made:
             self._fills |= fills
             fills = fills or not self._fills  # where gradients are only returned, these are those to update by
@@ -227,12 +222,12 @@ class StepWatch:
     def _reach(self, outputs: Any) -> None:
         """Prepare for a step of a program without an optimizer: it ends with the round of a loop that updates."""
         frame = sys._getframe()
-        self._program.reach(outputs)
+        nodes = self._program.reach(outputs)
         if self._now:
-            self._now.also_train(self._program.leaves)
+            self._now.also_train(self._program.leaves, nodes)
         self._program.rounds_at = self._round_watch.around(frame)
         loader = self._recent[-1].loader if self._recent else None
-        self._program.length = run_length(frame, self._is_user_file, loader, self._anew, self._around)
+        self._program.length = run_length(frame, loader, self._anew, self._around)
 
     def _round(self, _head: object) -> None:
         with self._quietly():
@@ -249,7 +244,7 @@ class StepWatch:
     def _begins(self, model: torch.nn.Module) -> None:
         self._ends_late()
         is_first = not self._steps and self._now is None and torch.is_grad_enabled()
-        if is_first and not self.is_over and not loops_of_program(sys._getframe(), self._is_user_file)[0]:
+        if is_first and not self.is_over and not loops_of_program(sys._getframe()):
             self.wanted, self._now = 1, self._record()  # without a loop, the first step is the only one
         if not torch.is_grad_enabled():
             self._since = self._since if self._without else monotonic()
@@ -409,31 +404,30 @@ class StepWatch:
         names = {key: f"{type(made).__name__} {place}" for place, (key, made) in stepped}
         step = recording.close()
         beside = self._without - recording.without * self.rounds
+        what = "without gradients between its first steps or before them, to evaluate or to collect samples"
+        note = f"{DOUBTFUL}: the program called its models {beside} times {what}; this is not counted"
+        notes = [*self._large.notes, *[note] * (beside > WANTED_ROUND)]  # a few are usual, such as a check
         loader = recording.batches[0].loader if recording.batches else None
         is_own = [*self._stepped.values()] == [self._program]
-        length = (
-            self._program.length
-            if is_own
-            else run_length(sys._getframe(), self._is_user_file, loader, self._anew, self._around)
-        )
+        length = self._program.length
+        if not is_own:
+            length = run_length(sys._getframe(), loader, self._anew, self._around)
+        parameters = self._parameters()
+        if is_own and self._program.is_functional:
+            owned = Counter(one.shape for model in recording.models.values() for one in model.parameters())
+            if Counter(one.shape for one in parameters) <= owned:  # they take the place of the models' own
+                parameters = []
         if self.rounds == self.wanted == 1:
             length = RunLength(None, "as no loop is around it", steps=1)
         elif self._is_long:
-            repeats = bool(heads_around(sys._getframe(), self._is_user_file))
+            repeats = bool(heads_around(sys._getframe()))
             length = length_by_evaluations(length, [*self._stepped.values()][-1], repeats)
         return Capture(
             step, recording, self.rounds, idle=self._idle(),
             steps_by={names[key]: times for key, times in recording.updated_by.items()},
             length=length,
-            parameters=self._parameters(), remarks=[*self._remarks, *self._large.notes, *_beside(beside)],
+            parameters=parameters, remarks=[*self._remarks, *notes],
         )  # fmt: skip
-
-
-def _beside(calls: int) -> list[str]:
-    """Return a note on calls of models without gradients beside the steps; a few are usual, such as a check."""
-    what = "without gradients between its first steps or before them, to evaluate or to collect samples"
-    note = f"{DOUBTFUL}: the program called its models {calls} times {what}; this is not counted"
-    return [note] * (calls > WANTED_ROUND)
 
 
 def _skipped_steps(on_skip: Callable[[], None]) -> AbstractContextManager[None]:

@@ -220,13 +220,11 @@ def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]]
     return None
 
 
-def run_length(
-    frame: FrameType | None, is_user_file: Callable[[str], bool], loader: Any, *heads: Any
-) -> RunLength:
+def run_length(frame: FrameType | None, loader: Any, *heads: Any) -> RunLength:
     """Find how long a program trains: from the running trainer, else from the loops around the data.
 
-    `frame`: the innermost of the program's frames; `is_user_file`: whether a source file is the user's own;
-    `loader`: source of the training data; None if there is none; `heads`: further arguments of `run_by_loops`.
+    `frame`: the innermost of the program's frames; `loader`: source of the training data; None if there is none;
+    `heads`: further arguments of `run_by_loops`.
     """
     outer = frame
     while outer is not None:
@@ -238,7 +236,7 @@ def run_length(
                 name = type(trainer).__name__
                 return RunLength(None, f"{name} has another form than in known versions ({type(error).__name__})")
         outer = outer.f_back
-    return run_by_loops(frame, is_user_file, loader, *heads)
+    return run_by_loops(frame, loader, *heads)
 
 
 _SHARES = re.compile(r"fsdp|deepspeed|model_?parallel", re.IGNORECASE)

@@ -46,6 +46,15 @@ def tensors_of(values: Any, _seen: frozenset[int] = frozenset()) -> list[torch.T
     return found
 
 
+def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """Return the tensors among an op's arguments, which nest no deeper than lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
 def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> Any:
     """Change every tensor in nested values and in the attributes of other objects, which are copied."""
 
@@ -58,11 +67,17 @@ def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> 
     return tree_map(changed, dict(values) if isinstance(values, Mapping) else values)
 
 
-def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that holds the memory: of a sparse one its values; inside torch.func, all its samples."""
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, with all its samples, for which one inside torch.func stands."""
     inside: Any = torch._C._functorch
     while inside.is_functorch_wrapped_tensor(tensor):
         tensor = inside.get_unwrapped(tensor)
+    return tensor
+
+
+def held_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that holds the memory: of a sparse one its values; inside torch.func, all its samples."""
+    tensor = unwrapped(tensor)
     if tensor.layout is torch.strided:
         return tensor
     values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
@@ -163,10 +178,8 @@ def _is_pointwise(op: Any) -> bool:
     if library == "prims":
         packet, overload_name = getattr(torch.ops.aten, name, None), "Tensor"
     elif name.endswith("_"):
-        packet, overload_name = (
-            getattr(getattr(torch.ops, library), name.removesuffix("_"), None),
-            op._overloadname,
-        )
+        packet = getattr(getattr(torch.ops, library), name.removesuffix("_"), None)
+        overload_name = op._overloadname
     else:
         return False
     overload = getattr(packet, overload_name, None)

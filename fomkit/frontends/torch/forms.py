@@ -294,11 +294,6 @@ class WithNumbers(FakeTensorMode):  # type: ignore[no-untyped-call]
         return made
 
 
-def _listed(tensor: Any) -> Any:
-    with _disable_current_modes():  # no op of the step
-        return number_of(tensor).expand(tensor.shape).tolist()
-
-
 def maker_without_values() -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function that makes a parameter without values; making the mode takes seconds."""
     mode = WithNumbers(allow_non_fake_inputs=True)
@@ -306,7 +301,11 @@ def maker_without_values() -> Callable[[torch.Tensor], torch.Tensor]:
     if FakeTensor not in supported:  # so that gradients are clipped all at once, as others are
         supported.append(FakeTensor)
 
-    FakeTensor.tolist = _listed  # type: ignore[assignment]  # PyTorch 2.4 has none for several elements
+    def listed(tensor: Any) -> Any:
+        with _disable_current_modes():  # no op of the step
+            return number_of(tensor).expand(tensor.shape).tolist()
+
+    FakeTensor.tolist = listed  # type: ignore[assignment]  # PyTorch 2.4 has none for several elements
 
     def made(like: torch.Tensor) -> torch.Tensor:
         # Not in the mode: it would remember the tensor, and only one that nobody remembers can be swapped.

@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_map
 
 from fomkit.frontends.drafting import replaced, watch_made, watched
 from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Dimensions, TracedOp, attention_of_shapes, rnn_sizes
-from fomkit.frontends.torch.calls import dtype_name
-from fomkit.frontends.torch.recorder import Recorder, tensors_in
+from fomkit.frontends.torch.calls import dtype_name, tensors_in
+from fomkit.frontends.torch.recorder import Recorder
 
 _KEY: Any = getattr(torch._C.DispatchKey, "AutocastIPU")  # noqa: B009 - not in the stubs
 _CARRIER = "cpu"
@@ -172,39 +172,29 @@ _UNKNOWN = (
 )
 
 
-def _tier_of(ranks: int) -> tuple[str, bool]:
-    """Return the tier that the ranks span, from torchrun's environment, and whether it is only assumed."""
-    local = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return ("system", False) if local.isdigit() and ranks > int(local) else ("node", not local.isdigit())
-
-
-def _exchanges(channels: int, ranks: int, path: str) -> Iterator[TracedOp]:
-    """Yield the exchanges of torch.nn.modules._functions.SyncBatchNorm, in fp32 whatever the data's format.
+def _note_exchange(module: Any, recorder: Recorder) -> None:
+    """Record the exchanges of torch.nn.modules._functions.SyncBatchNorm, in fp32 whatever the data's format.
 
     In the forward pass every rank gathers mean, inverse standard deviation and count; backward, two sums are
-    reduced.
+    reduced. The tier that the ranks span follows from torchrun's environment.
     """
-    shared: Dimensions = {"ranks": ranks, "link": _tier_of(ranks)[0]}
-    forward: Dimensions = {"collective": "all_gather", "message_byte": 4 * (2 * channels + 1), **shared}
-    backward: Dimensions = {"collective": "all_reduce", "message_byte": 4 * 2 * channels, **shared}
-    yield TracedOp("c10d::allgather_", "collective", forward, "fp32", FORWARD, path)
-    yield TracedOp("c10d::allreduce_", "collective", backward, "fp32", BACKWARD, path)
-
-
-def _note_exchange(module: Any, recorder: Recorder) -> None:
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         recorder.note(_UNKNOWN)
         return
-    ranks = distributed.get_world_size(module.process_group)
+    ranks, local = distributed.get_world_size(module.process_group), os.environ.get("LOCAL_WORLD_SIZE", "")
     if ranks == 1:
         return
-    if _tier_of(ranks)[1]:
+    if not local.isdigit():
         recorder.note(f"SyncBatchNorm: its {ranks} ranks are taken to be one node's; LOCAL_WORLD_SIZE is not set")
-    for row in _exchanges(module.num_features, ranks, recorder.stack.top.path):
-        if row.pass_name == FORWARD or torch.is_grad_enabled():
-            recorder.ops.append(row)
-            recorder.order.note([row], (), row.module, row.pass_name)
+    tier = "system" if local.isdigit() and ranks > int(local) else "node"
+    exchanges = [("allgather_", "all_gather", 4 * (2 * module.num_features + 1), FORWARD)]
+    exchanges += [("allreduce_", "all_reduce", 4 * 2 * module.num_features, BACKWARD)] * torch.is_grad_enabled()
+    for op, collective, byte, pass_name in exchanges:
+        sizes: Dimensions = {"collective": collective, "message_byte": byte, "ranks": ranks, "link": tier}
+        row = TracedOp(f"c10d::{op}", "collective", sizes, "fp32", pass_name, recorder.stack.top.path)
+        recorder.ops.append(row)
+        recorder.order.note([row], (), row.module, row.pass_name)
 
 
 def watch_sync_norms(recorder: Recorder) -> AbstractContextManager[None]:
@@ -230,34 +220,28 @@ def pack_without_data(
     """
     by_step = values.transpose(0, 1) if batch_first else values
     steps, batch = by_step.shape[:2]
-    known = _known_lengths(lengths)
-    if known is None:
-        recorder.note("packed sequences: lengths are unknown without data; every sequence counts as full")
-        known = [steps] * batch
     with torch._C.DisableTorchFunction(), _disable_current_modes():
+        has_data = type(lengths) is torch.Tensor and not lengths.is_meta
+        known = [int(length) for length in lengths] if has_data else [steps] * batch
         samples = torch.tensor([sum(length > step for length in known) for step in range(max(known))])
+    if not has_data:
+        recorder.note("packed sequences: lengths are unknown without data; every sequence counts as full")
     packed = by_step.flatten(0, 1)[: sum(known)]
     return packed if batch_first else packed.clone(), samples
-
-
-def _known_lengths(lengths: torch.Tensor) -> list[int] | None:
-    """Return the values of lengths, None if they have no data."""
-    if type(lengths) is not torch.Tensor or lengths.is_meta:
-        return None
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
-        return [int(length) for length in lengths]
 
 
 _CELLS = {"LSTM": ("lstm", "aten::lstm"), "GRU": ("gru", "aten::gru"), "RNN_TANH": ("vanilla", "aten::rnn_tanh"),
           "RNN_RELU": ("vanilla", "aten::rnn_relu")}  # fmt: skip
 
 
-def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
-    """Return the row of one forward call of a recurrent layer; None for calls that `rnn_without_row` explains."""
+def rnn_row(module: torch.nn.Module, path: str, values: Any, note: Callable[[str], None]) -> TracedOp | None:
+    """Return the row of one forward call of a recurrent layer; None, with a note, if the table has no such row."""
     if not isinstance(module, torch.nn.RNNBase) or module.mode not in _CELLS:
         return None
     lengths = _steps_and_batch(module, values)
     if lengths is None or module.proj_size:
+        why = "projections" if module.proj_size else "unequal sequences"
+        note(f"{module.mode} with {why} has no row of its own: its ops are counted one by one")
         return None
     cell, op = _CELLS[module.mode]
     values = values.data if isinstance(values, PackedSequence) else values
@@ -265,14 +249,6 @@ def rnn_row(module: torch.nn.Module, path: str, values: Any) -> TracedOp | None:
     sizes = rnn_sizes(cell, lengths[1], lengths[0], widths, layers=module.num_layers, directions=directions)
     dtype = dtype_name(running_dtype(values))
     return TracedOp(op, "rnn", sizes, dtype, FORWARD, path, input_gradient=values.requires_grad)
-
-
-def rnn_without_row(module: torch.nn.Module, values: Any) -> str:
-    """Return why a recurrent layer's call has no row: the table cannot express it; "" if it has one."""
-    if not isinstance(module, torch.nn.RNNBase):
-        return ""
-    why = "projections" if module.proj_size else "" if _steps_and_batch(module, values) else "unequal sequences"
-    return why and f"{module.mode} with {why} has no row of its own: its ops are counted one by one"
 
 
 def _steps_and_batch(module: torch.nn.RNNBase, values: Any) -> tuple[int, int] | None:
@@ -386,9 +362,7 @@ def _cast_before(module: torch.nn.RNNBase, path: str, recorder: Recorder, values
 def _watch_module(module: torch.nn.Module, path: str, recorder: Recorder, handles: ExitStack) -> None:
     def before(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         values = args[0] if args else kwargs.get("input")
-        row = rnn_row(module, path, values)
-        if why := rnn_without_row(module, values):
-            recorder.note(why)
+        row = rnn_row(module, path, values, recorder.note)
         if row is None or not isinstance(module, torch.nn.RNNBase):
             recorder.stack.enter(path, (args, kwargs), row)
             return args, kwargs

@@ -319,14 +319,6 @@ def make_optimizer(given: Any, model: torch.nn.Module, where: str) -> torch.opti
     return made
 
 
-def _impl(group: Group) -> tuple[str, bool]:
-    """Return the implementation, and whether it is only the default."""
-    if group.get("fused"):
-        return "fused", False
-    foreach = group.get("foreach")
-    return ("per_tensor", False) if foreach is False else ("foreach", foreach is None)
-
-
 def with_gradients(
     optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]
 ) -> Iterator[tuple[Group, dict[str, list[torch.Tensor]]]]:
@@ -366,11 +358,10 @@ def _rows_before(group: Group, rule: str, parameters: list[torch.Tensor], impl: 
 
 
 def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], rule_of: Any, op: str) -> Update:
-    rows, notes, any_default = [], [], False
+    rows, notes = [], []
     for group, by_dtype in groups:
-        impl, by_default = _impl(group)
-        any_default |= by_default
-        if by_default:
+        impl = "fused" if group.get("fused") else "per_tensor" if group.get("foreach") is False else "foreach"
+        if impl == "foreach" and group.get("foreach") is None:
             notes.append(_BY_DEFAULT)
         rule = rule_of(group)
         gradients = [parameter.grad for parameters in by_dtype.values() for parameter in parameters]
@@ -380,7 +371,7 @@ def _groups_rows(groups: Iterable[tuple[Group, dict[str, list[torch.Tensor]]]], 
             rows.extend(update_rows(op, rule, impl, [(dtype, one.numel()) for one in parameters]))
             rows += _rows_before(group, rule, parameters, impl)
     optimizer = {name: str(rows[0].dimensions[name]) for name in ("rule", "impl")} if rows else {}
-    if rows and any_default:
+    if rows and _BY_DEFAULT in notes:
         optimizer["impl_from"] = IMPL_BY_DEFAULT
     return Update(rows, "", list(dict.fromkeys(notes)), optimizer)
 

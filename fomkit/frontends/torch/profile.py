@@ -165,11 +165,6 @@ def _run(prepared: Prepared, inputs: Any, recorder: Recorder, notes: list[str]) 
 
 def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""
-    with same_weights(prepared.model, has_data=prepared.has_data):
-        return _trace_step(prepared, sizes)
-
-
-def _trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     notes: list[str] = []
     model = prepared.model
     with same_random_numbers():
@@ -181,6 +176,7 @@ def _trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     recorder.order.hold_model(model)
     recorder.order.hold(inputs, "input")
     with ExitStack() as stack:
+        stack.enter_context(same_weights(model, has_data=prepared.has_data))
         stack.enter_context(watch_modules(model, recorder))
         recorder.layers = layers = stack.enter_context(watch_layers(model))
         stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
@@ -222,12 +218,17 @@ Casting = Callable[[], AbstractContextManager[Any]]
 """Makes the context of forward pass and loss: autocast to bf16, or none."""
 
 
-def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
+def _runner(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
+    """Return the function that runs a step for real; a training returns its loss, an inference its output."""
     model, optimizer = prepared.model, prepared.optimizer
     values, named = arguments_for(model, inputs, notes)
     parameters = list(model.parameters())
 
-    def run() -> Any:
+    def infer() -> Any:
+        with torch.no_grad(), casting():
+            return model(*values, **named)
+
+    def train() -> Any:
         if optimizer is None:
             for parameter in parameters:
                 parameter.grad = None
@@ -240,17 +241,7 @@ def _training(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str
             optimizer.step()
         return loss.detach()
 
-    return run
-
-
-def _inference_run(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str]) -> Callable[[], Any]:
-    values, named = arguments_for(prepared.model, inputs, notes)
-
-    def run() -> Any:
-        with torch.no_grad(), casting():
-            return prepared.model(*values, **named)
-
-    return run
+    return infer if prepared.mode == "infer" else train
 
 
 def real_step(workload: Workload, request: Request, device: str, precision: str = "") -> RealStep:
@@ -268,14 +259,13 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
         notes.append("no optimizer is given: the step has no update")
     make, sizes = inputs_and_sizes(workload, request.sizes, request.where, real=True)
     prepared = Prepared(
-        model, make, workload.loss, optimizer, stand_ins={}, mode=request.mode, on_meta=False, where=request.where
+        model, make, workload.loss, optimizer, {}, request.mode, on_meta=False, where=request.where
     )
     if getattr(model, "_orig_mod", model) is not model:
         notes.append("the model is compiled and was timed compiled; its compiled ops have no rows")
     values = map_tensors(lambda one: one.to(device), make(sizes))
     casting: Casting = partial(torch.autocast, device, dtype=torch.bfloat16) if precision else nullcontext
-    ready = (_inference_run if infer else _training)(prepared, values, casting, notes)
-    return RealStep(ready, sizes, notes)
+    return RealStep(_runner(prepared, values, casting, notes), sizes, notes)
 
 
 def check_finite(result: Any, where: str) -> None:
@@ -344,17 +334,8 @@ def _prepared_copy(
             model.train()
         optimizer = make_optimizer(workload.optimizer, model, where)
     inputs, sizes = inputs_and_sizes(workload, request.sizes, where, real=has_data)
-    prepared = Prepared(
-        model,
-        inputs,
-        workload.loss,
-        optimizer,
-        stand_ins,
-        request.mode,
-        request.route in ("meta", "constants"),
-        where,
-        has_data,
-    )
+    on_meta = request.route in ("meta", "constants")
+    prepared = Prepared(model, inputs, workload.loss, optimizer, stand_ins, request.mode, on_meta, where, has_data)
     return prepared, sizes, notes
 
 

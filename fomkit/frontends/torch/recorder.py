@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode_temporarily
 from torch.utils._pytree import tree_map
 
@@ -30,7 +31,9 @@ from fomkit.frontends.torch.calls import (
     describe_call,
     facts_of,
     storage_id,
+    tensors_in,
     tensors_of,
+    unwrapped,
     with_data,
 )
 from fomkit.frontends.torch.forms import KnownForms, has_form, wraps_tensors
@@ -47,12 +50,17 @@ _SAME_VALUES = frozenset(f"{name}Backward{version}" for name in _VIEWS.split() f
 """Nodes that pass a gradient on without combining it with others: views, casts and copies."""
 
 
-def _is_parameter_edge(node: Node, parameters: set[int]) -> bool:
+def _is_parameter_edge(node: Node, parameters: Mapping[int, torch.Tensor]) -> bool:
     """Return whether a gradient sent to this node reaches a parameter, through `_SAME_VALUES` at most."""
     while node is not None:
         variable = getattr(node, "variable", None)
         if variable is not None:
-            return id(variable) in parameters
+            inside = unwrapped(variable)
+            # torch.func differentiates by tensors that share the memory of parameters.
+            shares = inside is not variable and storage_id(inside) in {
+                storage_id(one) for one in parameters.values() if not is_lazy(one)
+            }
+            return id(inside) in parameters or shares
         if node.name() not in _SAME_VALUES:
             return False
         node = node.next_functions[0][0]
@@ -67,12 +75,12 @@ class ScopeStack:
     is exact: when a call begins, the nodes behind its inputs belong to the caller; when it ends, the new nodes
     behind its outputs are its own.
 
-    `parameters`: ``id`` of each trainable parameter.
+    `parameters`: the trainable ones by ``id``.
     `on_gradients`: called when a node has run, with those of its results that are gradients of parameters.
     `key`: under which a node stores its scope; differs by step, since a parameter's node may outlive a step.
     """
 
-    parameters: set[int]
+    parameters: dict[int, torch.Tensor]
     on_gradients: Callable[[list[torch.Tensor]], None]
     running: list[Scope] = field(default_factory=lambda: [Scope("loss")])
     key: int = field(default_factory=partial(next, _KEYS))
@@ -114,10 +122,11 @@ class ScopeStack:
                 continue
             node.metadata[self.key] = scope
             following = node.next_functions
-            self._watch(node, following)
+            self.watch(node, following)
             waiting += [successor for successor, _ in following]
 
-    def _watch(self, node: Node, following: Iterable[tuple[Node, int]]) -> None:
+    def watch(self, node: Node, following: Iterable[tuple[Node, int]]) -> None:
+        """Report the gradients of parameters that a node makes; it sends gradients to those ``following``."""
         to_parameters = [_is_parameter_edge(successor, self.parameters) for successor, _ in following]
         if not any(to_parameters):
             return
@@ -163,8 +172,7 @@ class LineLog:
         for made in range(self._numbered, number):
             # An op that writes into a view numbers one more node at its end.
             self._of_nodes[made] = line if made == number - 1 else self._last
-        self._numbered = number
-        self._last = line
+        self._numbered, self._last = number, line
         return line
 
 
@@ -179,6 +187,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     `states`: ops seen, by state: priced, zero_work, unsupported.
     `unsupported`, `bounded`: ops without a price, and those whose price is a lower bound, by name.
     `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
+    `as_forward`: ops of the backward pass whose cost is that of the forward pass, which they are listed in.
     `notes`: remarks for the profile, each once.
     `between`: the pass of ops outside calls and outside the backward pass.
     `layers`: log of the ops with work in the model's forward pass.
@@ -190,7 +199,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, parameters: Sequence[torch.Tensor], *, on_meta: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers: LayerLog | None = None
-        self._parameters = {id(parameter) for parameter in parameters}
+        self._parameters = {id(parameter): parameter for parameter in parameters}
         self._on_meta = on_meta
         self._code, self.made = CodeLines(), dict[str, str]()
         self.forget()
@@ -201,7 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.states: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
         self.bounded: Counter[str] = Counter()
-        self.recomputed = 0
+        self.recomputed = self.as_forward = 0
         self.notes: list[str] = []
         self.in_backward, self.between = False, FORWARD
         self.order = OrderLog()
@@ -210,7 +219,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._forms = KnownForms()
         self.stack = ScopeStack(self._parameters, self._note_gradients)
         self._lines = LineLog(self._code, self.made)
-        self._line = ""
+        self._now_at: dict[str, int] = {}
         self._node: Node = None
         self._node_ops: list[tuple[TracedOp, set[int]]] = []
         self._gradients: set[int] = set()
@@ -239,7 +248,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.order.hold((args, kwargs), "input")
             node: Node = torch._C._current_autograd_node()
             in_call = self.stack.runs_call(node)
-            self._line = self._lines.find(node, self.stack.top.path, in_call=in_call)
+            line = self._lines.find(node, self.stack.top.path, in_call=in_call)
+            self._now_at = {line: 1} if line else {}
             if self._on_meta:
                 args, kwargs = _all_meta(facts, args, kwargs)
             results = self._forms.run(func, args, kwargs, in_place=facts.rule is calls.pointwise)
@@ -268,7 +278,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for work in calls.works_of(call, rule):
             pass_name = work.pass_name or now
             op = TracedOp(call.op, work.kind, work.dimensions, work.dtype, pass_name, scope.path)
-            op.lines = self._lines_now()
+            op.lines = self._now_at
             by_gradient = op.kind == "gemm"
             if scope.owner is None:
                 self.ops.append(op)
@@ -280,6 +290,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 by_gradient |= row.kind == "rnn"
                 if row.pass_name == FORWARD:
                     op.pass_name = FORWARD
+            self.as_forward += now == BACKWARD and op.pass_name == FORWARD
             if op.pass_name == BACKWARD:
                 self._track_gradients(op if by_gradient else None, call)
         return rows[:1] if scope.owner is not None else rows
@@ -298,12 +309,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             row = owner.row
         if not row.parts:
-            row.lines = self._lines_now()
+            row.lines = self._now_at
             self.ops.append(row)
         return row
-
-    def _lines_now(self) -> dict[str, int]:
-        return {self._line: 1} if self._line else {}
 
     def _place(self) -> tuple[Scope, str]:
         """Return the scope that runs the op, and the pass."""
@@ -352,9 +360,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def checkpoint_notes(self) -> list[str]:
-        """A note on ops that ran again."""
+        """Notes on ops that ran again, and on those among the forward ones that the backward pass runs."""
         again = f"{self.recomputed} ops of the forward pass run again in the backward pass (checkpointing)"
-        return [again] * bool(self.recomputed)
+        kept = "forward convolutions, attention and recurrent layers of the backward pass count as forward"
+        return [again] * bool(self.recomputed) + [kept] * bool(self.as_forward)
 
     def record_update(self, optimizer: torch.optim.Optimizer, stand_ins: Mapping[int, torch.Tensor]) -> str:
         """Record the ops of an update without a formula, as its own code runs them; return why not, or "".
@@ -428,15 +437,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         step.order.extend(line.traced(self.places) for line in lines)
         step.ops.extend(layers)
         return step
-
-
-def tensors_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """Return the tensors among an op's arguments, which nest no deeper than lists."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
 
 
 def _all_meta(facts: OpFacts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

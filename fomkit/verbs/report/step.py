@@ -192,15 +192,8 @@ def memory(estimate: Estimate, key: str) -> Section:
     followed = in_formats(estimate.model, estimate.sizes, estimate.formats)
     held = None if followed is None else held_by_sizes(followed, estimate.sizes)
     if held is not None:
-        says = (_memory_verdict(estimate, sum(held.values())),)
-        return Section(
-            f"{key}-memory",
-            MEMORY_TITLE,
-            says,
-            (),
-            (_by_role(held, "Memory of the device"),),
-            (Listing("Assumed", (BY_SIZES,)),),
-        )
+        says, tables = (_memory_verdict(estimate, sum(held.values())),), (_by_role(held, "Memory of the device"),)
+        return Section(f"{key}-memory", MEMORY_TITLE, says, (), tables, (Listing("Assumed", (BY_SIZES,)),))
     try:
         live = memory_table(estimate)
         chart = Plots(estimate).memory()
@@ -386,15 +379,6 @@ def _reference_of(points: pd.DataFrame) -> str:
     return "one device" if devices == 1 else f"{devices:,} devices"
 
 
-def _speedup_sentences(points: pd.DataFrame) -> tuple[str, ...]:
-    last, over = points[points["devices"] == points["devices"].max()], _reference_of(points)
-    return tuple(
-        f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as {over} "
-        f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
-        for row in last.to_dict("records")
-    )
-
-
 def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
     """Make the section about more devices; where links or nodes are unknown, it says so.
 
@@ -416,21 +400,20 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
     if points["ideal"].max() == 1:
         lone = f"{machine.name} has {_reference_of(points)}, and no link to more. {hint}"
         return Section(f"{key}-scaling", SCALING_TITLE, absent=lone)
-    says, table = _speedup_sentences(points), frame_table("Speed-up by devices", points, COLUMNS)
+    last, over = points[points["devices"] == points["devices"].max()], _reference_of(points)
+    says = tuple(
+        f"{row['mode'].capitalize()}: {row['devices']:,} devices are {row['speedup']:.3g} times as fast as {over} "
+        f"({row['efficiency']:.0%} of the ideal), limited by {LIMITS.get(row['limit'], row['limit'])}."
+        for row in last.to_dict("records")
+    )
+    table = frame_table("Speed-up by devices", points, COLUMNS)
     caption = ("Strong scaling divides one batch among replicas, weak scaling gives each its own. The dashed line "
                "is ideal scaling.",)  # fmt: skip
-    shown = figure(
-        f"{key}-curve",
-        "Speed-up over devices",
-        charts.scaling(points, _reference_of(points)),
-        " ".join(says),
-        caption,
-        table,
-    )
-    refused = tuple(
-        f"{count_text(each['nodes'], 'node')}: {each['why']}" for each in contents[-1]["not_estimated"]
-    )
-    lists = (Listing("Assumed", tuple(contents[-1]["assumed"])),
+    chart = charts.scaling(points, over)
+    shown = figure(f"{key}-curve", "Speed-up over devices", chart, " ".join(says), caption, table)
+    largest = contents[-1]
+    refused = tuple(f"{count_text(each['nodes'], 'node')}: {each['why']}" for each in largest["not_estimated"])
+    lists = (Listing("Assumed", tuple(largest["assumed"])),
              *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
     few = points["devices"].nunique() < FEWEST
     return Section(f"{key}-scaling", SCALING_TITLE, says, () if few else (shown,), (table,) if few else (), lists)

@@ -109,11 +109,6 @@ def parameter(name: str) -> str:
     return _PARAMETERS.get(name, name)
 
 
-def plural(name: str, count: float) -> str:
-    """Return the singular or plural of a noun for a count."""
-    return name if count == 1 else f"{name}s"
-
-
 _HEADS = {
     "time_s": "time", "low_s": "low", "high_s": "high", "flop_per_s": "rate", "all_byte": "together",
     "pass_name": "pass", "name": "op", "reached": "with those above",
@@ -180,7 +175,7 @@ def claim_of(estimate: Estimate) -> Claim:
     if per_day is None:
         message = "Its profile does not define a run, so there are no runs a day."
         return _claim(title, estimate.step, "time_s", "for one training step", message)
-    unit = f"{plural(estimate.model.unit.name, per_day.value)} a day on {_SCOPES[estimate.scope]}"
+    unit = f"{estimate.model.unit.name}{'s' * (per_day.value != 1)} a day on {_SCOPES[estimate.scope]}"
     return _claim(title, per_day, None, unit, _excluded(estimate))
 
 

@@ -185,17 +185,6 @@ def _format_value(value: float, dimension: str) -> str:
     return exact_quantity(value, dimension) if dimension == "byte" else format_quantity(value, dimension, 3)
 
 
-def _fact_table(machine: Machine) -> Table:
-    head = (Head("fact"), Head("value", True), Head("interval", True), Head("basis"), Head("source"))
-    rows = []
-    for name, fact, dimension in _machine_facts(machine):
-        texts = [_format_value(value, dimension) for value in (fact.value, fact.low, fact.high)]
-        spread = "none stated" if fact.low == fact.high else f"{texts[1]} to {texts[2]}"
-        source = fact.source or "not stated"
-        rows.append((Cell(name), Cell(texts[0], fact.value), Cell(spread), Cell(fact.basis), Cell(source)))
-    return Table(f"Facts of {machine.name}", head, tuple(rows))
-
-
 def _timings(timings: pd.DataFrame) -> Table:
     columns = ["source_file", "source_sheet", "library", "library_version", "harness"]
     words = timings.reindex(columns=columns).astype("object").fillna("").astype("str")
@@ -211,7 +200,14 @@ def _timings(timings: pd.DataFrame) -> Table:
 def provenance(estimate: Estimate, key: str) -> Section:
     """Make the section about the source of every number of an estimate."""
     machine = estimate.machine
-    tables = [_profiles(estimate), _fact_table(machine)]
+    head = (Head("fact"), Head("value", True), Head("interval", True), Head("basis"), Head("source"))
+    rows = []
+    for name, fact, dimension in _machine_facts(machine):
+        texts = [_format_value(value, dimension) for value in (fact.value, fact.low, fact.high)]
+        spread = "none stated" if fact.low == fact.high else f"{texts[1]} to {texts[2]}"
+        source = fact.source or "not stated"
+        rows.append((Cell(name), Cell(texts[0], fact.value), Cell(spread), Cell(fact.basis), Cell(source)))
+    tables = [_profiles(estimate), Table(f"Facts of {machine.name}", head, tuple(rows))]
     if len(machine.timings):
         tables.append(_timings(machine.timings))
     return Section(f"{key}-provenance", "Where the numbers come from", tables=tuple(tables))
