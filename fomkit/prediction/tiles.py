@@ -415,7 +415,7 @@ def attention_terms(rows: Table) -> Matrix:
 
 
 OF_PART, FULL = ("attention", "full", "experts"), 0.9
-"""Work that `of_part` predicts, and the share of its peak that a part of an engine reaches there; products 0.96."""
+"""Work that `of_part` predicts, and the share of the peak that a part of an engine reaches there."""
 
 
 def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_per_s: float) -> Matrix:
