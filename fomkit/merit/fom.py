@@ -224,19 +224,6 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
     return Span(value, *ends, new[0].level)
 
 
-def _check_comparable(baseline: Rates, target: Rates) -> None:
-    where = f"fom of {target.machine} over {baseline.machine}"
-    if baseline.scope != target.scope:
-        raise FomkitError(
-            where,
-            f"the baseline's rates are per {baseline.scope} and the target's per {target.scope}. Give --scope "
-            "so that both are the same.",
-        )
-    if set(baseline.unit_per_day) != set(target.unit_per_day) or not baseline.unit_per_day:
-        missing = set(baseline.unit_per_day) ^ set(target.unit_per_day)
-        raise FomkitError(where, f"both machines need a rate for every line. Missing on one: {sorted(missing)}.")
-
-
 def figure_of_merit(
     baseline: Rates, target: Rates, mean: str = MEAN, weights: Mapping[str, float] | None = None
 ) -> FigureOfMerit:
@@ -244,8 +231,12 @@ def figure_of_merit(
 
     `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: of each line in the weighted means; default: all 1.
     """
-    _check_comparable(baseline, target)
-    lines = list(baseline.unit_per_day)
+    where, lines = f"fom of {target.machine} over {baseline.machine}", list(baseline.unit_per_day)
+    if baseline.scope != target.scope:
+        per = f"the baseline's rates are per {baseline.scope} and the target's per {target.scope}"
+        raise FomkitError(where, f"{per}. Give --scope so that both are the same.")
+    if (missing := {*lines} ^ {*target.unit_per_day}) or not lines:
+        raise FomkitError(where, f"both machines need a rate for every line. Missing on one: {sorted(missing)}.")
     old = [baseline.unit_per_day[line] for line in lines]
     new = [target.unit_per_day[line] for line in lines]
     by_line = [1.0 if weights is None else weights[line] for line in lines]

@@ -106,17 +106,6 @@ class Prediction(Shown):
         )  # fmt: skip
 
 
-def _with_float_columns(ops: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Convert integer columns to float64, in which no product overflows; raise for columns that are no numbers."""
-    columns: dict[str, pd.Series] = {}
-    for name in ops.columns.intersection(list(NUMBERS)):
-        if ops[name].dtype.kind in "iub":
-            columns[name] = ops[name].astype("float64")
-        elif ops[name].dtype.kind not in "fOUT":
-            raise FomkitError(where, f"the column {name!r} must contain numbers, it is {ops[name].dtype}.")
-    return ops.assign(**columns)
-
-
 def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> None:
     used = sizes_used(ops)
     if missing := sorted(used - set(sizes)):
@@ -144,7 +133,13 @@ def predict_ops(
     names = set(column_names("OPS"))
     unknown = [name for name in ops.columns if name not in names and name not in _MADE]
     replaced = [name for name in ops.columns if name in _MADE]
-    filled, messages = fill_defaults(_with_float_columns(ops.drop(columns=[*unknown, *replaced]), where), where)
+    known = ops.drop(columns=[*unknown, *replaced])
+    for name in known.columns.intersection(list(NUMBERS)):
+        if known[name].dtype.kind in "iub":  # in float64 no product overflows
+            known[name] = known[name].astype("float64")
+        elif known[name].dtype.kind not in "fOUT":
+            raise FomkitError(where, f"the column {name!r} must contain numbers, it is {known[name].dtype}.")
+    filled, messages = fill_defaults(known, where)
     _check_sizes(filled, sizes or {}, where)
     sized = resize_ops(filled, sizes or {}, where)
     check_table(sized, "OPS", where)

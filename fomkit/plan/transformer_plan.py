@@ -122,7 +122,7 @@ class Work:
         return self.table["pass_name"].eq("forward").to_numpy(bool)
 
     @cached_property
-    def runs(self) -> Mapping[Recompute, Array]:
+    def _runs(self) -> Mapping[Recompute, Array]:
         """How often each op runs, by what is recomputed for the backward pass."""
         count, core = self.table["count"].to_numpy(np.float64), self.table["module"].eq(transformer.CORE)
         again = count * self.forward
@@ -132,9 +132,13 @@ class Work:
     def _sources(self) -> list[str]:
         return [str(source) for source in self.table["time_source"]]
 
+    def runs(self, recompute: Recompute) -> Array:
+        """Return how often each op runs, including recomputation for the backward pass."""
+        return self._runs[recompute]
+
     def passes(self, recompute: Recompute, host_op_s: float) -> Pass:
         """Return the times of both passes [s], each at least the time of the host to start its ops."""
-        seconds, runs, once = self.ops.seconds[0, :, 0], self.runs[recompute], self.runs["none"]
+        seconds, runs, once = self.ops.seconds[0, :, 0], self.runs(recompute), self.runs("none")
         forward, ahead = float((seconds * once)[self.forward].sum()), float(once[self.forward].sum())
         backward, back = float((seconds * runs).sum()) - forward, float(runs.sum()) - ahead
         return Pass(max(forward, ahead * host_op_s), max(backward, back * host_op_s))
@@ -292,7 +296,7 @@ class TransformerPlan:
         for place, (many, (_, of), block) in enumerate(zip(blocks, self.shape.kinds, pieces.blocks, strict=True)):
             if not many:
                 continue
-            runs, sent = block.runs[layout.recompute], self.block_sent(layout, of)
+            runs, sent = block.runs(layout.recompute), self.block_sent(layout, of)
             # Another microbatch's block of this kind runs meanwhile: each exchange has an equal part of it.
             away = [one.collective for one in sent].count("all_to_all")
             beside = {traffic.BESIDE: float(block.ops.seconds[0, :, 0] @ runs) / max(away, 1)}
@@ -303,7 +307,7 @@ class TransformerPlan:
         sent_at = {WORDS: traffic.embedding_sent, HEAD: traffic.head_sent}
         for name in ends:
             work = pieces.end(name)
-            parts[name] = work, work.runs["none"]
+            parts[name] = work, work.runs("none")
             waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
         (work_s, by_source), late_s = self._timed_parts(parts, layout.launch)
         return Stage(work_s, late_s, add_waits(waits), by_source)
@@ -324,7 +328,7 @@ class TransformerPlan:
     def stage_ops(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> pd.DataFrame:
         """Return the timed ops of a stage, and how often each runs in one microbatch."""
         pieces = self.pieces(layout, samples)
-        own = [one.table.assign(count=one.runs[layout.recompute] * many)
+        own = [one.table.assign(count=one.runs(layout.recompute) * many)
                for many, one in zip(blocks, pieces.blocks, strict=True) if many]  # fmt: skip
         return pd.concat([*own, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
@@ -339,7 +343,7 @@ class TransformerPlan:
         def timed() -> Timed:
             rows = transformer.update_rows(parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
             work = Work(self._timed(rows))
-            return self._timed_parts({"update": (work, work.runs["none"])}, launch)[0]
+            return self._timed_parts({"update": (work, work.runs("none"))}, launch)[0]
 
         return _cached(self._updates, (parameters, tensors, of_blocks, clip, launch), timed)
 

@@ -236,14 +236,12 @@ def convolutions_content(
     )  # fmt: skip
 
 
-def method_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def method_rows(content: Convolutions) -> list[Mapping[str, object]]:
     """Return one row for each convolution and method, for a CSV file or a table; absent methods have a reason."""
-    rows = []
+    rows, elsewhere = list[Mapping[str, object]](), ("methods", "absent", "best", "evidence")
     for layer in content["layers"]:
-        place = {
-            name: value for name, value in layer.items() if name not in ("methods", "absent", "best", "evidence")
-        }
-        known = {one["method"]: one for one in layer["methods"]}
+        place = {name: value for name, value in layer.items() if name not in elsewhere}
+        known: dict[str, Mapping[str, object]] = {one["method"]: one for one in layer["methods"]}
         for method in METHODS:
             figures = known.get(method.name, {"method": method.name, "title": method.title})
             best = method.name == layer["best"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fomkit.core.interval import Span, level_text
-from fomkit.core.units import count_text, format_number, format_quantity, memory_text
+from fomkit.core.units import by_key, count_text, format_number, format_quantity, memory_text
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
 from fomkit.output.values import NARROW, NO_SPREAD
 from fomkit.plan.content import INTERVAL_MEANING
@@ -22,16 +22,10 @@ if TYPE_CHECKING:
     from fomkit.plan.content import Estimated
 
 
-def _read_words() -> dict[str, dict[str, str]]:
-    """Read the meaning of names, by the group of names."""
-    found: dict[str, dict[str, str]] = {}
-    with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["of"], {})[row["name"]] = row["means"]
-    return found
-
-
-_WORDS = _read_words()
+with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as _file:
+    _GROUPS = by_key((row["of"], (row["name"], row["means"])) for row in csv.DictReader(_file))
+_WORDS: Mapping[str, Mapping[str, str]] = {group: dict(pairs) for group, pairs in _GROUPS.items()}
+"""The meaning of names, by the group of names."""
 
 
 def _figure_in_words(value: float, dimension: str | None) -> str:

@@ -126,12 +126,9 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     )
     tables = (Table("What to measure to know the step better", head, rows),) if rows else ()
     left = tuple(f"{parameter(name)}: {why}" for name, why in found.not_varied)
-    lists = (
-        Listing(
-            "Assumed", (*found.content["assumed"], found.to_measure["measurements_say"].removeprefix("assumed: "))
-        ),
-        *((Listing("Not varied", left),) if left else ()),
-    )
+    said = found.to_measure["measurements_say"].removeprefix("assumed: ")
+    assumed = Listing("Assumed", (*found.content["assumed"], said))
+    lists = (assumed, Listing("Not varied", left)) if left else (assumed,)
     return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, says, (shown,), tables, lists)
 
 
