@@ -272,10 +272,8 @@ _STEPS: Mapping[str, list[tuple[float, str]]] = {
 def format_number(value: float, digits: int = 4) -> str:
     """Write a plain number with ``digits`` significant digits, and no exponent where few zeros do.
 
-    >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3)
-    ('82.60', '7475.2', '0.00123')
-    >>> format_number(1.5e-52, 3)
-    '1.50e-52'
+    >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3), format_number(1.5e-52)
+    ('82.60', '7475.2', '0.00123', '1.500e-52')
     >>> format_number(float("nan"))
     'unknown'
     """
