@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
+from fomkit.prediction import estimates
 from fomkit.prediction.donors import original
 from fomkit.prediction.estimates import _CACHE, PAIRS, TABLES, cached
 
 
+@pytest.fixture
+def limits_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use an empty cache with the product's limits, instead of the tests' common one (`KEPT` in `read_once`)."""
+    monkeypatch.setattr(estimates, "_CACHE", OrderedDict())
+    monkeypatch.setattr(estimates, "TABLES", TABLES)
+    monkeypatch.setattr(estimates, "PAIRS", PAIRS)
+
+
+@pytest.mark.usefixtures("limits_of_users")
 def test_a_result_is_made_once_for_each_table_and_forgotten_with_old_tables() -> None:
     made: list[int] = []
     tables = [pd.DataFrame({"a": [float(number)]}) for number in range(TABLES + 1)]
@@ -42,6 +54,7 @@ def test_other_arguments_are_other_results() -> None:
     assert cached(table, one, "sum", lambda: 4) == 1
 
 
+@pytest.mark.usefixtures("limits_of_users")
 def test_a_table_keeps_no_more_than_so_many_results_with_other_arguments() -> None:
     table, others, made = pd.DataFrame({"a": [1.0]}), [[number] for number in range(PAIRS + 1)], list[int]()
     cached(table, None, "alone", lambda: made.append(-1))

@@ -337,17 +337,6 @@ class _SheetReader:
             self.remarks.append(f"{place}: not read: {', '.join(map(repr, unread))}")
 
 
-def _check_any(path: Path, sheets: list[Sheet], read: list[_SheetReader]) -> None:
-    if not any(has_sections(sheet) for sheet in sheets):
-        listed = ", ".join(repr(key) for key in SECTIONS)
-        raise FomkitError(str(path), f"has no DeepBench section. Expected one of these in column A: {listed}.")
-    if not any(one.rows for one in read):
-        reasons = dict.fromkeys(count.reason for one in read for count in one.counts if count.reason)
-        why = f" Skipped: {' '.join(reasons).rstrip('.')}." if reasons else ""
-        what = f"lists ops without any time. A workbook of results was expected.{why}"
-        raise FomkitError(str(path), what)
-
-
 def read_deepbench(path: Path) -> ImportedTimings:
     """Read a DeepBench workbook: dense and sparse products, convolutions, recurrent layers and all-reduces.
 
@@ -364,12 +353,20 @@ def read_deepbench(path: Path) -> ImportedTimings:
     readers = [_SheetReader(path, sheet, specs, device) for sheet in results]
     for reader in readers:
         reader.read()
-    _check_any(path, results, readers)
-    timings = table_of_rows([row for reader in readers for row in reader.rows], "TIMINGS")
+    if not any(has_sections(sheet) for sheet in results):
+        listed = ", ".join(repr(key) for key in SECTIONS)
+        raise FomkitError(str(path), f"has no DeepBench section. Expected one of these in column A: {listed}.")
+    rows = [row for reader in readers for row in reader.rows]
+    counts = [count for reader in readers for count in reader.counts]
+    if not rows:
+        reasons = dict.fromkeys(count.reason for count in counts if count.reason)
+        why = f" Skipped: {' '.join(reasons).rstrip('.')}." if reasons else ""
+        raise FomkitError(str(path), f"lists ops without any time. A workbook of results was expected.{why}")
+    timings = table_of_rows(rows, "TIMINGS")
     check_table(timings, "TIMINGS", str(path))
     return ImportedTimings(
         timings, device, specs,
-        counts=tuple(count for reader in readers for count in reader.counts),
+        counts=tuple(counts),
         notes=NOTES,
         remarks=tuple(remark for reader in readers for remark in reader.remarks),
     )  # fmt: skip
