@@ -67,3 +67,17 @@ def test_a_setting_is_a_name_and_a_whole_number(setting) -> None:
 def test_a_name_is_set_once() -> None:
     with pytest.raises(FomkitError, match="seq is given twice"):
         parse_sizes(["seq=1", "seq=2"])
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("mode", "mode: is 'x'. Give train, infer, prefill or decode."),
+        ("fusion", "fusion: is 'x'. Give eager, compiled or vendor."),  # it ended with a KeyError
+        ("last_batch", "last_batch: is 'x'. Give drop or keep."),  # it was ignored
+    ],
+)
+def test_a_word_that_is_no_value_of_an_option_is_refused_in_python(option: str, expected: str) -> None:
+    with pytest.raises(FomkitError) as refused:
+        fomkit.estimate("llama3-8b", "h100-sxm", **{option: "x"})
+    assert str(refused.value) == expected

@@ -148,6 +148,9 @@ def test_a_slip_in_a_name_is_no_column_of_their_own(tmp_path: Path) -> None:
     assert "--keep 'tran_b'" in done.stderr
     assert done.stdout == ""
     assert run("ops.csv", "-t", "v100", "--keep", "tran_b", cwd=tmp_path).returncode == 0
+    done = run("ops.csv", "-t", "v100", "--keep", "tran_b", "--keep", "trans", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--keep trans: is not a column of ops.csv" in done.stderr
 
 
 def test_times_in_another_unit_are_converted(tmp_path: Path) -> None:

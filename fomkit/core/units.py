@@ -270,10 +270,10 @@ _STEPS: Mapping[str, list[tuple[float, str]]] = {
 
 
 def format_number(value: float, digits: int = 4) -> str:
-    """Write a plain number with ``digits`` significant digits and no exponent below a million.
+    """Write a plain number with ``digits`` significant digits, and no exponent where few zeros do.
 
-    >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3)
-    ('82.60', '7475.2', '0.00123')
+    >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3), format_number(1.5e-52)
+    ('82.60', '7475.2', '0.00123', '1.500e-52')
     >>> format_number(float("nan"))
     'unknown'
     """
@@ -283,7 +283,7 @@ def format_number(value: float, digits: int = 4) -> str:
         return "0"
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
     decimals = digits - 1 - exponent
-    if decimals < -3:
+    if decimals < -3 or decimals > 15:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(decimals, 0)}f}" if abs(value) >= 10_000 else f"{value:.{max(decimals, 0)}f}"
 

@@ -15,7 +15,7 @@ from functools import cache, wraps
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import fomkit
 from fomkit.core.errors import FomkitError, text_page
@@ -156,6 +156,7 @@ _TYPES: Mapping[str, tuple[type, str]] = {
     **dict.fromkeys(("Fusion", "LastBatch", "Literal", "Mode", "Precision", "Scope"), (str, "a text")),
 }  # fmt: skip
 """By the name of a type in a signature: the class that a value must have, and its name in messages."""
+_WORDS = ("Fusion", "LastBatch", "Mode")  # precisions and scopes have messages of their own
 _INNER = re.compile(r"\[[^\[\]]*\]")
 
 
@@ -170,6 +171,13 @@ def _expected(annotation: str) -> tuple[tuple[type, ...], str]:
     return tuple(_TYPES[word][0] for word in words), " or ".join(
         dict.fromkeys(_TYPES[word][1] for word in words if word != "None")
     )
+
+
+def _check_word(name: str, value: object, annotation: str, names: Mapping[str, Any]) -> None:
+    """Raise FomkitError for a text that is none of the values of a mode, a fusion or a last batch."""
+    words = get_args(names.get(annotation.removesuffix(" | None"))) if annotation.startswith(_WORDS) else ()
+    if isinstance(value, str) and words and value not in words:
+        raise FomkitError(name, f"is {value!r:.80}. Give {', '.join(words[:-1])} or {words[-1]}.")
 
 
 def _check_type(name: str, value: object, annotation: str) -> None:
@@ -195,6 +203,7 @@ def checked(function: Function) -> Function:
     def call(*given: Any, **named: Any) -> Any:
         for name, value in (*zip(annotations, given, strict=False), *named.items()):
             _check_type(name, value, annotations.get(name, "Any"))
+            _check_word(name, value, annotations.get(name, "Any"), function.__globals__)
         return function(*given, **named)
 
     return cast("Function", call)

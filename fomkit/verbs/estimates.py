@@ -345,6 +345,8 @@ def predict(
             do = f"Give a table (.csv), or estimate the profile: fomkit estimate {table} -t {target.name}"
             raise FomkitError(str(table), f"is a profile, not a table of ops. {do}")
         path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
+        if missing := [name for name in keep if name not in ops]:
+            raise FomkitError(f"keep {missing[0]}", f"is not a column of {path}. Leave it out, or correct it.")
     else:
         path, ops = "table", _frame_of_ops(table)
     return predict_ops(ops, with_fits(target), sizes=sizes, interval=interval, where=path)

@@ -252,7 +252,9 @@ def parse_nodes(text: str) -> list[int]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise FomkitError("nodes", f"{part.strip()!r} is not a whole number. Give 1..4096, or 1,2,4.")
+            raise FomkitError(
+                "nodes", f"{part.strip()!r} is not a whole number below 1e+9. Give 1..4096, or 1,2,4."
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if first < 1 or last < first:
             raise FomkitError("nodes", f"{part.strip()!r} is not a range from 1 up. Give, for example, 1..64.")

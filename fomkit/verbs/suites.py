@@ -50,7 +50,7 @@ def _parse_proposals(texts: Sequence[str]) -> dict[str, Conditions]:
     256
     """
     proposals: dict[str, Conditions] = {}
-    for text in texts:
+    for text in map(str, texts):
         where = f"proposals {text}"
         match = _PROPOSAL.fullmatch(text)
         if match is None:

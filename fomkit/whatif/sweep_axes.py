@@ -64,9 +64,10 @@ class Axis:
         """The largest possible number of values; None where a range is continuous."""
         if self.values:
             return len(self.values)
-        if self.steps is None and self.kind.whole:
-            return int(self.high - self.low) + 1
-        return self.steps
+        if not self.kind.whole:
+            return self.steps
+        whole = int(self.high - self.low) + 1
+        return whole if self.steps is None else min(self.steps, whole)
 
     def _spread(self, share: Array) -> Array:
         """Return the values at shares (0 to 1) of the range."""
@@ -139,7 +140,7 @@ def _range_axis(name: str, kind: Kind, text: str, rest: Sequence[str], where: st
         )
     steps = int(words[0]) if words else None
     if steps is not None and steps < 2:
-        raise FomkitError(where, f"a range of {steps} steps does not include both bounds. Give 2 or more.")
+        raise FomkitError(where, "a range of fewer than two steps does not include both bounds. Give 2 or more.")
     if spacing == "log" and low <= 0:
         raise FomkitError(
             where, f"{name} begins at {low:g}, which has no logarithm. Begin above 0, or use linear."
