@@ -219,7 +219,7 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     page.line(title_line(content), "bold")
     goal, name = content["goal"], content["figure"]
     target = f"target: {title_of(name)} {'at most' if goal['at_most'] else 'at least'} "
-    target += f"{format_figure(goal['asked'], name)}, probability {goal['probability']:g}"
+    target += f"{format_figure(goal['asked'], name)}, probability {goal['probability']:.12g}"
     target += f"; now {chance_text(content['probability'], 1)}"
     if content["already_reached"]:
         page.line(f"{target}: already reached without a change")
