@@ -39,7 +39,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.estimates import is_in
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
-from fomkit.prediction.rates import SHOWN, op_seconds, throttled
+from fomkit.prediction.rates import SHOWN, balance_of, op_seconds, throttled
 from fomkit.prediction.tiles import (
     TILED,
     TWINS,
@@ -63,7 +63,6 @@ from fomkit.prediction.typical import (
     OF_LIBRARIES,
     OF_OTHER_SIZES,
     SHORTEST_S,
-    balance_of,
     median_and_spread,
     similarity,
 )

@@ -419,18 +419,41 @@ def test_a_stated_machine_survives_its_file(tmp_path) -> None:
             "with_(bandwith=…): is not a fact that can be stated. The nearest name is 'bandwidth'.",
         ),
         ({"bandwidth": "1.2"}, "with_: bandwidth is '1.2', which has no unit. Write, for example, '900 GB/s'."),
-        ({"bandwidth": 0}, "with_: bandwidth is 0. Give text such as '900 GB/s', or a number in SI units."),
-        ({"launch": 0}, "with_: launch is 0. Give text such as '5 us', or a number in SI units."),
-        ({"host": "0 s"}, "with_: host is '0 s'. Give text such as '5 us', or a number in SI units."),
+        (
+            {"bandwidth": 0},
+            "with_: bandwidth is 0. Give a value above 0: text such as '900 GB/s', or a number in SI units.",
+        ),
+        ({"launch": 0}, "with_: launch is 0. Give a value above 0: text such as '5 us', or a number in SI units."),
+        (
+            {"host": "0 s"},
+            "with_: host is '0 s'. Give a value above 0: text such as '5 us', or a number in SI units.",
+        ),
         ({"nodes": 1.5}, "with_: nodes is 1.5. Give a whole number of 1 or more."),
-        ({"launch": True}, "with_: launch is True. Give text such as '5 us', or a number in SI units."),
-        ({"availability": 1.2}, "with_: availability is 1.2. Give text such as '2 %', or a number in SI units."),
-        ({"availability": 0}, "with_: availability is 0. Give text such as '2 %', or a number in SI units."),
-        ({"capacity": 0}, "with_: capacity is 0. Give text such as '16 GiB', or a number in SI units."),
+        (
+            {"launch": True},
+            "with_: launch is True. Give a value above 0: text such as '5 us', or a number in SI units.",
+        ),
+        (
+            {"availability": 1.2},
+            "with_: availability is 1.2. Give a value above 0 and at most 1: text such as '2 %', "
+            "or a number in SI units.",
+        ),
+        (
+            {"availability": 0},
+            "with_: availability is 0. Give a value above 0 and at most 1: text such as '2 %', "
+            "or a number in SI units.",
+        ),
+        (
+            {"capacity": 0},
+            "with_: capacity is 0. Give a value above 0: text such as '16 GiB', or a number in SI units.",
+        ),
         ({"name": " "}, "with_: name is ' '. Give a text of one line."),
         ({"title": "a\nb"}, "with_: title is 'a\\nb'. Give a text of one line."),
         ({"nodes": np.True_}, "with_: nodes is np.True_. Give a whole number of 1 or more."),
-        ({"bandwidth": 1j}, "with_: bandwidth is 1j. Give text such as '900 GB/s', or a number in SI units."),
+        (
+            {"bandwidth": 1j},
+            "with_: bandwidth is 1j. Give a value above 0: text such as '900 GB/s', or a number in SI units.",
+        ),
         ({"nodes": np.arange(2)}, "with_: nodes is array([0, 1]). Give a whole number of 1 or more."),
         ({"nodes": 10**400}, "with_: nodes is a number far too large. Give a whole number of 1 or more."),
         ({"nodes": 10**5000}, "with_: nodes is a number far too large. Give a whole number of 1 or more."),

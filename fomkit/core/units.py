@@ -219,11 +219,11 @@ def stated_number(given: object, dimension: str, name: str, least: int = 1) -> f
     value = float(number) if abs(number) <= MOST else math.nan
     if isinstance(given, str) and dimension:
         value = parse_quantity(given, dimension, "with_", name)
-    expected = (
-        f"text such as {EXAMPLES[dimension]!r}, or a number in SI units"
-        if dimension
-        else f"a whole number of {least} or more"
-    )
+    expected = f"a whole number of {least} or more"
+    if dimension:
+        span = "above 0" if least else "of 0 or more"
+        span += " and at most 1" if dimension == "share" else ""
+        expected = f"a value {span}: text such as {EXAMPLES[dimension]!r}, or a number in SI units"
     good = (value > 0 or (value == 0 and not least)) and value <= (1 if dimension == "share" else MOST)
     if not good or not (dimension or (value >= least and value == round(value))):
         raise FomkitError("with_", f"{name} is {_brief(given)}. Give {expected}.")
@@ -270,7 +270,7 @@ _STEPS: Mapping[str, list[tuple[float, str]]] = {
 
 
 def format_number(value: float, digits: int = 4) -> str:
-    """Write a plain number with ``digits`` significant digits, and no exponent where few zeros do.
+    """Write a plain number with ``digits`` significant digits; very small ones have an exponent.
 
     >>> format_number(82.597332, 4), format_number(7475.2, 5), format_number(0.0012345, 3), format_number(1.5e-52)
     ('82.60', '7475.2', '0.00123', '1.500e-52')

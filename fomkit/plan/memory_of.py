@@ -341,7 +341,7 @@ def held_of_step(
     return None if use is None else use.held(of_role, accumulates=accumulates)
 
 
-_UNKNOWN = Standing(0.0, 0.0, 0.0)
+_NOTHING = Standing(0.0, 0.0, 0.0)  # known to be held: what is unknown cannot show that a step does not fit
 
 
 def standing_in(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> Standing | None:
@@ -363,7 +363,7 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
     whole = needed is not None
     if needed is None:
         of = "parameters, gradients and the optimizer's state alone"
-        needed = (standing_in(model, sizes, formats) or _UNKNOWN).byte
+        needed = (standing_in(model, sizes, formats) or _NOTHING).byte
     return fit_in(machine, needed, of, whole=whole, see=IN_MEMORY)
 
 
@@ -380,7 +380,7 @@ def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, i
     if held is not None and largest is not None:
         most = largest or largest_batch(held, sizes, capacity.value)
         return NO_BATCH if not most else f"a batch of {most:,} {'fits' if largest else TIGHT}"
-    return NO_BATCH if (standing_in(model, sizes, formats) or _UNKNOWN).byte > capacity.value else ""
+    return NO_BATCH if (standing_in(model, sizes, formats) or _NOTHING).byte > capacity.value else ""
 
 
 NAME = "fresh pages"

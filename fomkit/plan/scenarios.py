@@ -164,8 +164,7 @@ def _relative_times(study: Study, ops: _OpTimes, changes: Columns) -> Array:
         (built_peak, built_rate), name = _rates(study.machine, pair), peak_name(*pair)
         followed = changes.get(follows.get(name, ""), built_peak)
         peak, rate = 1.0 / changes.get(name, followed), 1.0 / changes.get("byte_per_s", built_rate)
-        # An unknown rate is NaN and not needed by any floor ops: fmax ignores it. With both unknown the time
-        # stays.
+        # An unknown rate is NaN and no floor here needs it: fmax ignores it. With both unknown the time stays.
         floors = np.fmax(ops.compute[at] * peak, ops.memory[at] * rate)
         share[at] += np.where(ops.kept[at] > 0, 0.0, floors)
     return share
@@ -298,7 +297,7 @@ def _block(
         found[:, case.scenarios] = _figures_of(study, case, steps.of(case.scenarios))
     modelled = ~ops.measured | (found[-1] > 0)
     basis = pd.Categorical.from_codes(modelled.astype(np.int8), dtype=_BASIS)
-    return pd.DataFrame({**dict(zip(RESULTS, found, strict=False)), "shared": devices.shared, "basis": basis})
+    return pd.DataFrame({**dict(zip(RESULTS, found[:-1], strict=True)), "shared": devices.shared, "basis": basis})
 
 
 def prepare_study(model: ModelProfile, machine: Machine, options: Options) -> Study:

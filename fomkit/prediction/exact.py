@@ -26,7 +26,7 @@ from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, is_in, 
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.monotone import GROWING, SIDES, Falls, lines, sizes_along
-from fomkit.prediction.rates import CACHED_BYTE, own_times
+from fomkit.prediction.rates import cached_byte, own_times
 
 MEASURED = ("", "measured")
 """Values of ``basis`` of measured rows; an empty one counts as measured."""
@@ -368,8 +368,7 @@ def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, t
     of_table = found.source.is_in("measured", "interpolated", "extrapolated")
     at = np.flatnonzero(is_in(rows, "kind", "experts")[places] & of_table)
     half = {name: rows.number(name)[places[at]] / 2 for name in ("n", "flop", "byte")}
-    cache = machine.device.cache_byte
-    at, large = at[(big := half["byte"] > (CACHED_BYTE if cache is None else cache.value))], np.flatnonzero(big)
+    at, large = at[(big := half["byte"] > cached_byte(machine.device))], np.flatnonzero(big)
     if not len(at):
         return found
     halves = rows.take(places[at]).assign(**{name: column[large] for name, column in half.items()})

@@ -38,6 +38,7 @@ from fomkit.prediction.rates import (
     Bounds,
     Rates,
     bounds,
+    cached_byte,
     floors,
     kernel_start,
     least_seconds,
@@ -416,9 +417,8 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     short = times.source.is_in("extrapolated", "transferred") & (times.time_s < start_s[0])
     seconds = np.maximum(times.times, np.where(short, start_s, 0.0))
     at = np.flatnonzero(is_in(rows, "kind", *PLAIN))
-    seconds[:, at] = np.maximum(
-        seconds[:, at], least_seconds(rows.take(at), found.chosen(at), times.source.taken(at))
-    )
+    least = (rows.take(at), found.chosen(at), times.source.taken(at), cached_byte(machine.device))
+    seconds[:, at] = np.maximum(seconds[:, at], least_seconds(*least))
     seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
     below = stated & (seconds[0] < found.floor_s)

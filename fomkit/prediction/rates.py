@@ -123,6 +123,19 @@ def throttled(machine: Machine) -> Machine:
     return replace(machine, device=replace(machine.device, peaks=tuple(map(limited, machine.device.peaks))))
 
 
+BALANCED = ("gemm",)
+"""Work that comes nearer to the peak where memory is fast relative to arithmetic. For other kinds this balance has
+no predictive value: with it, ops of left-out chips are predicted worse."""
+
+
+def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
+    """Return log2 of flop per byte where it predicts a kind of work; NaN elsewhere or if it is unknown."""
+    known = rates(machine, dtype, engine)
+    if work not in BALANCED or known.flop_per_s is None or known.byte_per_s is None:
+        return math.nan
+    return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
+
+
 HELD_BACK = 1.1
 """`spare_of` above which a board has a part of its engine; below, data sheets are rounded or clocks differ."""
 
@@ -262,20 +275,26 @@ REACHED = 0.95
 """Highest share of a stated bandwidth that is predicted: the fastest hundredth of each kind on ten timed boards
 reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any cache)."""
 CACHED_BYTE = 2.7e8
-"""Largest operands [byte] that a cache may hold; the largest known last level is 256 MiB (AMD MI300X)."""
+"""Largest operands [byte] that an unknown cache may hold; the largest known one has 256 MiB (AMD MI300X)."""
 PLAIN = ("gemm", "attention", "experts")
 """Kinds without cheaper algorithms, which take at least the time of their arithmetic."""
 
 
-def least_seconds(rows: Rows, found: Bounds, source: Words) -> Matrix:
+def cached_byte(device: Device) -> float:
+    """Return the largest operands that the device's caches may hold [byte]."""
+    return CACHED_BYTE if device.cache_byte is None else device.cache_byte.value
+
+
+def least_seconds(rows: Rows, found: Bounds, source: Words, held_byte: float) -> Matrix:
     """Return the shortest times of `PLAIN` ops on a machine of these rates, of value and bounds (3, n) [s].
 
-    0 where nothing limits them: measured times, and traffic that a cache may hold. The arithmetic of a masked half
-    may be skipped. Memory is never faster than its rate, and no prediction comes nearer to it than `REACHED`.
+    0 where nothing limits them: measured times, and traffic up to ``held_byte``, which a cache may hold. The
+    arithmetic of a masked half may be skipped. Memory is never faster than its rate, and no prediction comes
+    nearer to it than `REACHED`.
     """
     attention = is_in(rows, "kind", "attention")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
-    bounded = ~source.is_in("measured") & (found.compute | ~(numbers(rows, "byte") <= CACHED_BYTE))
+    bounded = ~source.is_in("measured") & (found.compute | ~(numbers(rows, "byte") <= held_byte))
     bounded &= ~np.isnan(found.floor_s) & ~found.fitted
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
     least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)

@@ -414,18 +414,19 @@ def attention_terms(rows: Table) -> Matrix:
     return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * share, numbers(rows, "byte"), keys])
 
 
-OF_PART, FULL = ("attention", "full", "experts"), 0.9
-"""Work that `of_part` predicts, and the share of the peak that a part of an engine reaches there."""
+OF_PART, FULL = ("attention", "full"), 0.9
+"""Attention as one query and as many, with and without a mask; and the share of its peak that a part of an engine
+reaches in it and in products. Experts are left out: they come nowhere near the peak of timed boards."""
 
 
 def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_per_s: float) -> Matrix:
     """Return ln(utilisation) with a part of an engine: as fast as the whole until the part is the bound.
 
-    `reached`: ln(utilisation) of the whole engine; `rows`: COSTED attention or experts; `spare`: see `Chip`. Where
-    a mask hides half of the arithmetic, a utilisation may be up to 2.
+    `reached`: ln(utilisation) of the whole engine; `rows`: COSTED rows of attention or of products; `spare`: see
+    `Chip`. Where a mask hides half of the arithmetic, a utilisation may be up to 2.
     """
     flop, traffic_s = numbers(rows, "flop"), numbers(rows, "byte") / byte_per_s
-    unmasked = np.where(is_in(rows, "kind", "attention"), attention_terms(rows)[:, 1], flop)
+    unmasked = attention_terms(rows)[:, 1] if is_in(rows, "kind", "attention").all() else flop
     own_s, whole_s = (np.maximum(flop / flop_per_s / one, traffic_s) for one in (1.0, spare))
     least_s = np.maximum(unmasked / flop_per_s / FULL, traffic_s)
     return np.asarray(np.minimum(reached + np.log(own_s / whole_s), np.log(own_s / least_s)), np.float64)

@@ -26,7 +26,7 @@ from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, sa
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import Flags, Matrix, Places, Surfaces, Texts, side_by_side, surface_values, surfaces
 from fomkit.prediction.monotone import used_as_in_parts
-from fomkit.prediction.rates import HELD_BACK, narrow_format_factors, rates, spare_of, value_of
+from fomkit.prediction.rates import HELD_BACK, balance_of, narrow_format_factors, rates, spare_of, value_of
 
 FEATURES_BALANCED = 6.0
 """Powers of two beyond which a larger ratio of arithmetic to traffic time has no further effect."""
@@ -131,9 +131,6 @@ MATVEC = "matvec"
 """Products with a side of 1: their share of the bandwidth is predicted from such products alone, on any engine."""
 BY_PASS, OF_LIBRARIES = ("conv", "rnn"), ("gemm", "conv")  # the second: years of generations matter
 
-BALANCED = ("gemm",)
-"""Work that comes nearer to the peak where memory is fast relative to arithmetic. For other kinds this balance has
-no predictive value: with it, ops of left-out chips are predicted worse."""
 BALANCE_TOLERANCE = 0.5
 """Difference in log2(flop per byte) at which the weight of another machine is exp(−1/2)."""
 AT_LEAST = 0.01
@@ -188,14 +185,6 @@ def _closest(tables: TypicalTables, excluded: tuple[str, ...], chip: str, group:
         names = [f"{work}/{name}/{word}" for word in passes for name in engines]
     names = [on_series(work, chip, engine), *names, _FALLBACKS.get(work, "")]
     return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
-
-
-def balance_of(machine: Machine, work: str, dtype: str, engine: str) -> float:
-    """Return log2 of flop per byte where it predicts a kind of work; NaN elsewhere or if it is unknown."""
-    known = rates(machine, dtype, engine)
-    if work not in BALANCED or known.flop_per_s is None or known.byte_per_s is None:
-        return math.nan
-    return float(np.log2(known.flop_per_s.value / known.byte_per_s.value))
 
 
 def _similarity(surface: Surface, dtype: str, balance: float, architecture: str) -> float:
@@ -293,7 +282,10 @@ def _included_machines(
 
 
 class _Peers(NamedTuple):
-    """Surfaces for products in tiles and their weights; `ends`: bounds of the interval in standard deviations."""
+    """Surfaces for products in tiles and their weights; `ends`: bounds of the interval in standard deviations.
+
+    `twins`: of boards of the same chip; `spare`: `spare_of` a board with a part of their engine, else 1.
+    """
 
     found: Surfaces
     weight: Matrix
@@ -301,6 +293,8 @@ class _Peers(NamedTuple):
     ends: tuple[float, float]
     first: str
     library: str
+    twins: bool
+    spare: float = 1.0
 
 
 @lru_cache(maxsize=64)
@@ -314,7 +308,8 @@ def _peers(
         return None
     found = side_by_side(of.length, tiles.of_width(same or of.known, dtype))
     weight = similarity(found, dtype, math.nan, architecture, tables.years)
-    return _Peers(found, weight, interval, _ends(of, interval), found.known[int(weight.argmax())].machine, library)
+    first = found.known[int(weight.argmax())].machine
+    return _Peers(found, weight, interval, _ends(of, interval), first, library, bool(same))
 
 
 def _in_tiles(machine: Machine, dtype: str, engine: str, interval: float) -> tuple[tiles.Chip, _Peers] | None:
@@ -324,11 +319,11 @@ def _in_tiles(machine: Machine, dtype: str, engine: str, interval: float) -> tup
         return None
     if (chip := tiles.chip_of(device, known.flop_per_s.value, known.byte_per_s.value)) is None:
         return None
-    chip = chip._replace(spare=spare_of(machine, dtype, engine))
-    # With a part of its chip's engine a board is like another chip of the generation: other things bound it.
-    like = " ".join(chip_words(device.architecture)[: 2 if chip.spare > HELD_BACK else None])
-    found = _peers(machine.typical, machine.excluded, dtype, tiles.library_of(dtype, engine), like, interval)
-    return None if found is None else (chip, found)
+    library, spare = tiles.library_of(dtype, engine), spare_of(machine, dtype, engine)
+    found = _peers(machine.typical, machine.excluded, dtype, library, device.architecture, interval)
+    if found is not None and found.twins and spare > HELD_BACK:  # predicted as they are, see `_of_tiles`
+        return chip._replace(flop_per_s=spare * chip.flop_per_s), found._replace(spare=spare)
+    return None if found is None else (chip._replace(spare=spare), found)
 
 
 def started(products: Rows, machine: Machine, interval: float) -> Flags:
@@ -347,6 +342,9 @@ def _of_tiles(rows: Rows, dtype: str, chip: tiles.Chip, peers: _Peers) -> tuple[
     products = tiles.tiled(rows, chip)
     above = tiles.log_time_over_floor(peers.found, products, chip)
     value, sigma = median_and_spread(peers.found, products.features, peers.weight, above)
+    if peers.spare > 1:
+        own = chip.flop_per_s / peers.spare
+        value = tiles.of_part(value, rows, peers.spare, own, chip.byte_per_s)
     on = f"tile model on {chip.units:.0f} processors and {chip.cache_byte / 1e6:.0f} MB of cache"
     wide = op_half_width(peers.interval) * BY_PROGRAM * (dtype == BLOCKS_OF_FP8)
     low, high = (np.copysign(np.hypot(end * sigma, wide), end) for end in peers.ends)
@@ -374,8 +372,7 @@ def _of_group(
     work = kind_of_work(name)
     if work in PRODUCT_KINDS and known.flop_per_s is None:
         return None
-    spare = spare_of(machine, dtype, engine) if work in tiles.OF_PART else 1.0
-    peak = np.full(len(rows), spare * value_of(known.flop_per_s))
+    peak = np.full(len(rows), value_of(known.flop_per_s))
     like = "" if work == MOVING else machine.device.architecture  # all machines count alike for data movement
     balance = balance_of(machine, work, dtype, engine)
     weight, (below, above) = _included_machines(tables, name, machine.excluded, dtype, balance, like, interval)
@@ -383,8 +380,10 @@ def _of_group(
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
-    if spare > 1:
-        value = tiles.of_part(value, rows, spare, value_of(known.flop_per_s), known.byte_per_s.value)
+    if work in tiles.OF_PART and (spare := spare_of(machine, dtype, engine)) > HELD_BACK:
+        whole = FEATURES[work](rows, spare * peak, known.byte_per_s.value)
+        whole, _ = median_and_spread(found, whole, weight)
+        value = np.maximum(value, tiles.of_part(whole, rows, spare, peak[0], known.byte_per_s.value))
     each = np.array([f"typical of {name} on {one.machine} and similar machines" for one in found.known], object)
     source: str | Texts = each[weight.argmax(0)]
     if work == "gemm" and (name == "gemm/matrix" or not machine.device.units):

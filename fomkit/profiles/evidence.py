@@ -125,9 +125,11 @@ def _read_facts(path: Path, name: str, words: str) -> dict[str, float]:
         raise FomkitError(f"{path}:1", f"expected the columns architecture, {name}, source.")
     found = dict[str, float]()
     for line, (architecture, number, source) in rows:
-        whole = len(architecture.split()) == len(words.split(", "))
+        whole = len(architecture.split()) == len(words.split(", ")) and architecture not in found
         if not whole or not re.fullmatch(r"[1-9]\d*(\.\d+)?", number) or not source:
-            raise FomkitError(f"{path}:{line}", f"expected {words}, a {name} (a number from 1), and a source.")
+            raise FomkitError(
+                f"{path}:{line}", f"expected {words}, a {name} (a number from 1), and a source, once for each."
+            )
         found[architecture] = float(number)
     return found
 

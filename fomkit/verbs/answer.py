@@ -175,7 +175,7 @@ def _expected(annotation: str) -> tuple[tuple[type, ...], str]:
 
 def _check_word(name: str, value: object, annotation: str, names: Mapping[str, Any]) -> None:
     """Raise FomkitError for a text that is none of the values of a mode, a fusion or a last batch."""
-    words = get_args(names.get(annotation.removesuffix(" | None"))) if annotation.startswith(_WORDS) else ()
+    words = get_args(names[annotation.removesuffix(" | None")]) if annotation.startswith(_WORDS) else ()
     if isinstance(value, str) and words and value not in words:
         raise FomkitError(name, f"is {value!r:.80}. Give {', '.join(words[:-1])} or {words[-1]}.")
 

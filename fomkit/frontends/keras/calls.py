@@ -243,7 +243,7 @@ def longest_side(branch: Operation, wanted: Iterable[int], place: Place) -> Plac
 def steps_between(branch: Operation, place: Place) -> int:
     """Return n if a branch takes its first side in one of n steps, as where gradients accumulate; else 0.
 
-    Such a branch compares the remainder of a counter by n with 0.
+    Such a branch compares a remainder by n with a number; the dividend is taken for a counter of steps.
     """
     compared = _through(branch.inputs[0]).op
     remainders = [one.op for one in map(_through, compared.inputs) if one.op.type == "FloorMod"]
