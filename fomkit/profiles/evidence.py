@@ -171,7 +171,7 @@ def shipped_typical_tables() -> TypicalTables:
         key = partial(file_key, [folder / name for name in (SURFACES, OPS, GENERATIONS, ENGINES)])
         return user_cached("typical", key(), partial(load_typical_tables, folder), key)
     except FomkitError as error:
-        do = "The file is part of fomkit: reinstall it. In a checkout, run python benchmarks/usual_utilisation.py."
+        do = "The file is part of fomkit: reinstall it. In a checkout, restore it."
         raise FomkitError(error.where, f"{error.what} {do}") from error
 
 
