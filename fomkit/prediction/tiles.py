@@ -415,8 +415,8 @@ def attention_terms(rows: Table) -> Matrix:
 
 
 OF_PART, FULL = ("attention", "full"), 0.9
-"""Attention of many queries, with and without a mask; and the share of its peak that a part of an engine is assumed
-to reach in it and in products. Experts are left out: an H100's reach 0.04 to 0.22 of its peak (docs/adr/0091)."""
+"""Attention of many queries, with and without a mask; and the share of its peak that a part of an engine is
+assumed to reach in it and in products. Experts are left out: an H100's reach 0.04 to 0.22 (docs/adr/0091)."""
 
 
 def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_per_s: float) -> Matrix:
