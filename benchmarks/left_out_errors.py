@@ -22,7 +22,8 @@ from fomkit.core.machine import Machine
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import interpolate
-from fomkit.prediction.calibration import FEWEST, fit_timings, shape_groups
+from fomkit.prediction.calibration import FEWEST, fit_timings
+from fomkit.prediction.donors import shape_groups
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, training_rows
 from fomkit.prediction.rates import rates

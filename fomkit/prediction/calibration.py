@@ -20,7 +20,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.beside_facts import ENOUGH, deviation
-from fomkit.prediction.donors import PRIOR, Others, condition
+from fomkit.prediction.donors import PRIOR, Others, condition, shape_folds
 from fomkit.prediction.estimates import Rows, as_rows
 from fomkit.prediction.exact import often_named, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
@@ -95,19 +95,25 @@ def fit_mean(terms: Matrix, seconds: Matrix, usual: Matrix | None = None) -> Mat
     return every
 
 
-def _likelihood(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper) -> tuple[float, Matrix]:
-    """Return −ln p(target) and its gradient by the logarithms of lengths, variance and noise."""
-    # Few passes over large matrices, in place: a fit evaluates this some hundred times.
+def _likelihood(
+    features: Matrix, target: Matrix, noise: Matrix, hyper: Hyper, memory: Matrix | None = None
+) -> tuple[float, Matrix]:
+    """Return −ln p(target) and its gradient by the logarithms of lengths, variance and noise.
+
+    `memory` (4, n, n): work arrays. Each search evaluates this some hundred times, and new pages take as long to
+    come from the system as their contents take to compute.
+    """
     scaled, count = features / hyper.length, len(target)
     squares, diagonal = (scaled * scaled).sum(1), np.arange(count)
-    between = -2 * scaled @ scaled.T
-    between += squares[:, None]
-    between += squares
-    distance = np.sqrt(3 * np.maximum(between, 0.0, out=between), out=between)
-    decay = np.exp(-distance)
+    distance, decay, smooth, covariance = np.empty((4, count, count)) if memory is None else memory
+    np.matmul(-2 * scaled, scaled.T, out=distance)
+    distance += squares[:, None]
+    distance += squares
+    np.sqrt(np.multiply(np.maximum(distance, 0.0, out=distance), 3, out=distance), out=distance)
+    np.exp(np.negative(distance, out=decay), out=decay)
     decay *= hyper.variance
-    smooth = decay * (distance + 1)  # `gp.correlation` times the variance; the gradient needs its parts
-    covariance = smooth.copy()
+    np.multiply(decay, np.add(distance, 1, out=distance), out=smooth)  # times variance; the gradient needs parts
+    covariance[:] = smooth
     covariance[diagonal, diagonal] += hyper.noise + noise
     upper, failed = dpotrf(covariance.T, overwrite_a=True)
     if failed:
@@ -150,11 +156,12 @@ def fit_hyper(
     start = np.array([*lengths, 2 * np.log(spread), 2 * np.log(0.1 * spread)])
     width = np.array([1.0 if usual is None else LENGTH_WIDTH] * count + [np.sqrt(2.0), 2.0])
     bounds = [(-2.5, 5.0)] * count + [(-8.0, 3.0), (np.log(1e-5), 1.0)]
+    memory = np.empty((4, len(target), len(target)))
 
     def loss(logged: Matrix) -> tuple[float, Matrix]:
         values = np.exp(logged)
         hyper = Hyper(values[:count], float(values[count]), float(values[-1]))
-        value, slope = _likelihood(features, target, noise, hyper)
+        value, slope = _likelihood(features, target, noise, hyper, memory)
         prior = (logged - start) / width
         return value + 0.5 * prior @ prior, slope + prior / width
 
@@ -202,8 +209,11 @@ def _weights_in_mean(features: Matrix, target: Matrix, noise: Matrix, hyper: Hyp
         return interpolate.NONE
     shared = hyper.variance * correlation(distances(features, features, hyper.length))
     weights = usual = each = hyper.noise + noise
+    covariance = np.empty_like(shared, order="F")  # as the library wants it, which would copy it otherwise
     for _ in range(rounds):
-        weights = cho_solve(cho_factor(shared + np.diag(each), overwrite_a=True), target)
+        covariance[:] = shared
+        covariance.flat[:: len(target) + 1] += each
+        weights = cho_solve(cho_factor(covariance, overwrite_a=True), target)
         each = (usual + (each * weights) ** 2) / 2  # each row's error is its variance times its weight
     return _in_seven_digits(hyper.variance * weights)
 
@@ -254,27 +264,6 @@ def _fit_alone(rows: Rows, kind: str, chip: Chip | None, beside: Sequence[Hyper]
     # Slow convolutions are of a few sizes that take long on other rows too, so there all rows count.
     weights = _weights_in_mean(features, residual, noise, hyper, REWEIGHED if view.waves or not view.tiles else 1)
     return fit._replace(hyper=hyper, residual=residual, weights=weights)
-
-
-def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
-    """Return the number of each row's shape group; with fewer than three groups each row is one.
-
-    Streams timed for more than two models, one file each, are left out by file: queries are of other models.
-    """
-    columns = [name for name in VIEWS[kind].groups if name in rows.columns]
-    if VIEWS[kind].any_op and "source_file" in rows and rows["source_file"].nunique() > 2:
-        columns = ["source_file"]
-    groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
-    return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
-
-
-def shape_folds(rows: pd.DataFrame, kind: str, folds: int, others: Others | None) -> Indices:
-    """Return the round in which each row's shape group is left out, on all machines at once."""
-    fold = shape_groups(rows, kind) % folds
-    if others is None:
-        return fold
-    known = others.groups(look_at(rows, kind, len(rows)))
-    return np.where(known >= 0, others.fold[known], fold)
 
 
 def predict_folds(

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Link, Machine
@@ -25,7 +26,7 @@ from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp
 from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by, places_of
 from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.families import ONE_WAY, FamilyName
+from fomkit.prediction.families import ONE_WAY, VIEWS, FamilyName, look_at
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.links import Collective
 from fomkit.prediction.rates import bounds, rates, starts_within
@@ -417,3 +418,24 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
                      for words in (("alpha_beta", "interpolated"), ("network", "measured")))  # fmt: skip
     texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)
+
+
+def shape_groups(rows: pd.DataFrame, kind: str) -> Indices:
+    """Return the number of each row's shape group; with fewer than three groups each row is one.
+
+    Streams timed for more than two models, one file each, are left out by file: queries are of other models.
+    """
+    columns = [name for name in VIEWS[kind].groups if name in rows.columns]
+    if VIEWS[kind].any_op and "source_file" in rows and rows["source_file"].nunique() > 2:
+        columns = ["source_file"]
+    groups = np.asarray(rows.groupby(columns, dropna=False, sort=True).ngroup(), np.int64)
+    return groups if groups.max() >= 2 else np.arange(len(rows), dtype=np.int64)
+
+
+def shape_folds(rows: pd.DataFrame, kind: str, folds: int, others: Others | None) -> Indices:
+    """Return the round in which each row's shape group is left out, on all machines at once."""
+    fold = shape_groups(rows, kind) % folds
+    if others is None:
+        return fold
+    known = others.groups(look_at(rows, kind, len(rows)))
+    return np.where(known >= 0, others.fold[known], fold)

@@ -86,8 +86,8 @@ class Precomputed(NamedTuple):
 def distances(left: Matrix, right: Matrix, length: Matrix) -> Matrix:
     """Return distances (n × m) between two sets of features, each feature measured in its own length."""
     a, b = left / length, right / length
-    squares = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+    apart = np.add.outer((a * a).sum(1), (b * b).sum(1))
+    return np.asarray(np.sqrt(np.maximum(np.subtract(apart, 2 * a @ b.T, out=apart), 0.0, out=apart), out=apart))
 
 
 def correlation(distance: Matrix | float, memory: tuple[Matrix, Matrix] | None = None) -> Matrix:

@@ -16,8 +16,9 @@ import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import families, gp, interpolate
-from fomkit.prediction.calibration import fit_mean, fit_timings, predict_folds, shape_groups
+from fomkit.prediction.calibration import fit_mean, fit_timings, predict_folds
 from fomkit.prediction.cascade import add_times, prepared
+from fomkit.prediction.donors import shape_groups
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName, servable, training_rows
 from fomkit.prediction.gp import Hyper, correlation
