@@ -98,6 +98,11 @@ class Experts:
     router_bias: int = 0
     held: int = 0
 
+    def slots(self, tokens: int, capacity: float) -> int:
+        """Return an expert's slots for some tokens, as many as `capacity` times its even share."""
+        # Slightly reduced before rounding up, because factors such as 1.1 are not exact.
+        return ceil(tokens * self.top_k * capacity / self.count * (1 - 1e-12))
+
     def parameters(self, hidden: int, count: int | None = None) -> int:
         """Count the parameters; with ``count``, those of this number of experts only."""
         of_experts = (self.held or self.count if count is None else count) * self.each.parameters(hidden)
@@ -403,9 +408,8 @@ class Transformer:
         >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
         80
         """
-        # Slightly reduced before rounding up, because factors such as 1.1 are not exact.
-        even = self.seq * self.top_k * self.capacity_factor / self.experts if self.experts else 0.0
-        return ceil(even * (1 - 1e-12))
+        feed = self.block.feed
+        return feed.slots(self.seq, self.capacity_factor) if isinstance(feed, Experts) else 0
 
     def block_parameters(self, expert: int = 1) -> int:
         """Count a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""

@@ -19,8 +19,8 @@ from fomkit.core.transformer import Transformer
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
+from fomkit.parallel.kernels import tensors_of
 from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
-from fomkit.parallel.transformer import tensors_of
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import SHORT_BYTE, Held, part_held
