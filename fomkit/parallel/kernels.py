@@ -16,7 +16,7 @@ import pandas as pd
 
 from fomkit.core.machine import Tier
 from fomkit.core.model import CACHE, TO_SHORT
-from fomkit.core.transformer import ATTENTION, UPDATE, Attention, Transformer
+from fomkit.core.transformer import ATTENTION, UPDATE, Attention, Block, Experts
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.fusion import KERNELS, ONE_KERNEL, Fusion, Part
 from fomkit.ops.precision import BLOCKS
@@ -303,14 +303,26 @@ def update_rows(
     return [adam] if dtype == "fp32" else [*rows, adam]
 
 
-def tensors_of(shape: Transformer, expert: int = 1) -> int:
-    """Count the parameter tensors of a block; `expert` devices share the tensors of experts."""
-    if shape.gated:  # two norms, two products of attention, a router, two products of each layer
-        more = 2 * (shape.head_norm > 0) + shape.qkv_bias + (shape.norms - 2) + 2 * (shape.shared > 0)
-        if shape.latent is not None:  # queries, keys and values come from 3 products and a norm, or 4 and two
-            more += 3 + 2 * (shape.latent.query_rank > 0)
-        return more + (5 + 2 * (shape.experts // expert) if shape.experts else 6)
-    return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
+def tensors_of(block: Block, of_norm: int, expert: int = 1) -> int:
+    """Count the parameter tensors of a block, ``of_norm`` of each norm; `expert` devices share those of experts.
+
+    Queries, keys and values are one product, and so are gate and up.
+
+    >>> from fomkit.core.transformer import FeedForward
+    >>> tensors_of(Block(Attention(8, 8, 64, (True, True)), FeedForward(2048, gated=False, bias=True)), 2)
+    12
+    """
+    found, feed = block.norms * of_norm, block.feed
+    for one in (block.attention, *([block.cross] if block.cross else [])):
+        found += 2 + sum(one.bias) + 2 * (one.head_norm > 0) + (one.per_head > 0)
+        if one.latent is not None:  # what compresses keys and values, and a norm; the same of queries
+            found += 3 + 2 * (one.latent.query_rank > 0)
+    if block.cross is not None:  # its queries are a product of their own
+        found += 1 + block.cross.bias[0]
+    if not isinstance(feed, Experts):
+        return found + 2 + 2 * feed.bias
+    found += 1 + (feed.router_bias > 0) + (2 if feed.shared else 0)
+    return found + feed.count // expert * (2 + 2 * feed.each.bias)
 
 
 def as_table(rows: list[Row]) -> pd.DataFrame:

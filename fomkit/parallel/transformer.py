@@ -32,6 +32,8 @@ from fomkit.prediction.exchange import REPLAYED
 BLOCK, HEAD, EMBEDDING = "block", "head", "embedding"
 FIRST = f"{BLOCK}_first"
 """Module of blocks without experts before others."""
+TENSORS_OUTSIDE = 4
+"""Parameter tensors outside blocks: words, positions or an output, and a norm's two. They set launches alone."""
 
 
 class Split(NamedTuple):
@@ -343,8 +345,9 @@ def step_rows(
         _head(step, shape, target)
     step.close()
     if step.trains:
-        # Approximate number of parameter tensors: it sets the launches of an update, and a fused update has few.
-        tensors = 3 + sum(many * (block.norms + 5 + 2 * block.attention.bias[0]) for many, block in shape.blocks)
+        tensors = (
+            sum(many * tensors_of(block, shape.norm_tensors) for many, block in shape.blocks) + TENSORS_OUTSIDE
+        )
         step.rows += update_rows(shape.parameters, tensors, clip=False, impl=IMPL[fusion], dtype=step.dtype)
     return step.rows
 
@@ -400,5 +403,5 @@ def sizes_rows(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool
     *blocks, words, head = training_rows(shape, split, Many(1, BATCH), "seq" if any_seq else shape.seq)
     rows = [{**row, "count": round(many * row["count"], 9)}
             for (many, _), block in zip(shape.kinds, blocks, strict=True) for row in block]  # fmt: skip
-    tensors = sum(many * tensors_of(of) for many, of in shape.kinds) + 4
+    tensors = sum(many * tensors_of(of.block, 2 - of.gated) for many, of in shape.kinds) + TENSORS_OUTSIDE
     return [*rows, *words, *head, *update_rows(parameters, tensors, clip=False, dtype=dtype)]
