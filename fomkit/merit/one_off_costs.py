@@ -19,7 +19,7 @@ from fomkit.plan.coverage import coverage, with_wait
 from fomkit.plan.estimate import Detail, Estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT
 from fomkit.plan.options import overhead_span
-from fomkit.plan.run import eager_step, estimated_per_day, roll_up_run
+from fomkit.plan.run import eager_step, rate_per_day, roll_up_run
 from fomkit.plan.step import INPUT, roll_up_step, step_rows
 
 LONGER = (1, 10, 100)
@@ -299,6 +299,6 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
         machine=machine,
         step_time=step,
         run_time=run,
-        unit_per_day=estimated_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
+        unit_per_day=rate_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
         detail=Detail(estimate.fitted, lambda: ops, lambda: covered, lambda: UNKNOWN_FIT, lambda: deviations),
     )

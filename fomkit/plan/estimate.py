@@ -31,20 +31,11 @@ from fomkit.ops.tables import TINY
 from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, wide_notes, with_wait
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes, host_waited, with_host
-from fomkit.plan.run import (
-    RunTime,
-    eager_notes,
-    eager_step,
-    estimated_per_day,
-    roll_up_run,
-    run_notes,
-    runs_at_once,
-)
+from fomkit.plan.run import RunTime, eager_notes, eager_step, rate_per_day, roll_up_run, run_notes, runs_at_once
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
 from fomkit.plan.step import StepTime, roll_up_step
 from fomkit.prediction import interpolate
-from fomkit.prediction.cascade import answers_on, prepared
-from fomkit.prediction.donors import original
+from fomkit.prediction.cascade import answers_on, original, prepared
 from fomkit.prediction.estimates import cached, repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.monotone import SIDES
@@ -211,7 +202,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     alone = roll_up_step(timed.rows, machine, options.interval, work=f"{model.name}, {sizes}")
     step = eager_step(alone, timed.rows.started, model, machine)
     run = roll_up_run(model, machine, step, sizes.get("batch"), options.last_batch or model.data.last_batch)
-    per_day = estimated_per_day(model, machine, run, scope, at_once)
+    per_day = rate_per_day(model, machine, run, scope, at_once)
 
     def coverage() -> Mapping[str, float]:
         return with_wait(timed.coverage(), step.device_s.value, step.late_s, machine)
@@ -238,7 +229,7 @@ def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = 
     step = replace(estimated.step_time, wall_s=wall_s, passes=passes, excludes=())
     chosen = last_batch or estimated.model.data.last_batch
     run = roll_up_run(estimated.model, estimated.machine, step, estimated.sizes.get("batch"), chosen)
-    per_day = estimated_per_day(estimated.model, estimated.machine, run, estimated.scope, estimated.runs_at_once)
+    per_day = rate_per_day(estimated.model, estimated.machine, run, estimated.scope, estimated.runs_at_once)
     return replace(estimated, step_time=step, run_time=run, unit_per_day=per_day)
 
 
@@ -293,7 +284,7 @@ def _priced(
     model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats, interval: float
 ) -> tuple[StepOps, Priced, Callable[[], pd.DataFrame]]:
     """Price a step's ops on the machine as built; an error names the row and file of the fault."""
-    built = machine if machine.origin is None else replace(original(machine), links=machine.links)
+    built = original(machine)
     try:
         cached(model.ops, None, f"work of {model.name}", partial(check_work, model.ops, model.name))
         step = compiled_ops(model, built, sizes, formats)

@@ -23,7 +23,7 @@ from fomkit.plan.memory import largest_that_fits
 from fomkit.plan.memory_of import UNKNOWN_FIT, fit_in, room_byte
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.replica_step import on_one_device
-from fomkit.plan.run import RunTime, estimated_per_day, roll_up_run, run_notes, runs_per_day, steps_per_epoch
+from fomkit.plan.run import RunTime, rate_per_day, roll_up_run, run_notes, runs_per_day, steps_per_epoch
 from fomkit.plan.scaling import Stepper, stepper_of
 from fomkit.plan.step import StepTime, roll_up_step, step_rows
 from fomkit.plan.transformer_step import TransformerStep
@@ -355,7 +355,7 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     deviations = tuple(dict.fromkeys([*fit.notes, *messages]))
     return Estimate(
         model, machine, placed.sizes, placed.scope, placed.runs_at_once, time, run,
-        estimated_per_day(model, machine, run, placed.scope, placed.runs_at_once), alone.formats,
+        rate_per_day(model, machine, run, placed.scope, placed.runs_at_once), alone.formats,
         Detail(alone.machine, lambda: alone.ops, lambda: step.coverage, lambda: fit, lambda: deviations), step,
     )  # fmt: skip
 

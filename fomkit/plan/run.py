@@ -287,9 +287,7 @@ def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scop
     return unit_per_day(run_s.scaled(model.unit.runs), at_once * machine.up_share(scope))
 
 
-def estimated_per_day(
-    model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int
-) -> Span | None:
+def rate_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
     """Return the units of work a day at a scope; None where the profile defines no run, or the run takes 0 s."""
     if run.run_s is None or run.run_s.value == 0:
         return None
