@@ -290,3 +290,10 @@ def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
 def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: float) -> Span:
     """Return the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
     return unit_per_day(run_s.scaled(model.unit.runs), at_once * machine.up_share(scope))
+
+
+def rate_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
+    """Return the units of work a day at a scope; None where the profile defines no run, or the run takes 0 s."""
+    if run.run_s is None or run.run_s.value == 0:
+        return None
+    return runs_per_day(model, machine, run.run_s, scope, at_once)
