@@ -35,7 +35,8 @@ def test_a_large_product_by_hand():
     assert answer.high_s == pytest.approx(floor_s / utilisation.low + 2e-6, rel=1e-5)
     assert (answer.bound, answer.time_source) == ("compute", "roofline")
     assert answer.evidence == (
-        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; 1 launch of 2.0 µs"
+        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; "
+        "1 launch of 5.0 µs, 2.0 µs of it visible"
     )
 
 
