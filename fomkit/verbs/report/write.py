@@ -144,7 +144,7 @@ def _profiles(estimate: Estimate) -> Table:
     rows = [
         ("model", f"{model.title or model.name}; {parameters} parameters; traced with: {traced}"),
         ("its ops", f"{len(model.ops):,} rows, SHA-256 {content_hash(model.ops, 'OPS')}"),
-        ("machine", f"{machine.title}; figures by: {machine.party}"),
+        ("machine", f"{machine.title}; figures: {machine.party}"),
         *([("its device", f"that of the profile {machine.device_of}")] if machine.device_of else []),
         ("its timings", f"{len(machine.timings):,} rows, SHA-256 {content_hash(machine.timings, 'TIMINGS')}"
                         if len(machine.timings) else "none: known by its datasheet only"),
