@@ -111,7 +111,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     effects = effects.assign(parameter=[_word(one, estimate.sizes) for one in effects["parameter"]])
     says = (
         f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the bounds of its own "
-        "interval where one is stated, else by ±10 %.",
+        "interval where one is stated, else by ±10%.",
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
