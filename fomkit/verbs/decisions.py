@@ -397,13 +397,13 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
     from fomkit.verbs.cost import cost as _cost
     from fomkit.verbs.cost import read_declared
 
     check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
-    spread = spread_as(nodes, layout, links, node_devices)
+    placement = placement_of(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
-    return _cost(as_model(model, batch=options.batch), as_machine(machine), options, declared, old, spread)
+    return _cost(as_model(model, batch=options.batch), as_machine(machine), options, declared, old, placement)
