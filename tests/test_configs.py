@@ -411,9 +411,14 @@ def test_a_training_takes_as_long_with_one_device_as_its_layout(
     made = profile_config(write(tmp_path, PUBLIC[name]["config"], f"{name}.json"), batch=16)
     plain, alone = (fomkit.estimate(made, "h100-sxm", **one, **asked) for one in ({}, {"layout": "data=1"}))
     # In fp8, a layout also counts the words among the weights that a step quantises.
-    assert alone.step.value == pytest.approx(plain.step.value, rel=5e-3 if "fp8" in asked.values() else 1e-4)
-    assert alone.step.low == pytest.approx(plain.step.low, rel=0.05)
-    assert alone.step.high == pytest.approx(plain.step.high, rel=0.05)
+    near = 5e-3 if "fp8" in asked.values() else 1e-3
+    assert alone.step.value == pytest.approx(plain.step.value, rel=near / 10 if near == 1e-3 else near)
+    assert (alone.step.low, alone.step.high) == pytest.approx((plain.step.low, plain.step.high), rel=near)
+    # What other lines of a suite, and another board of the chip, have in common with it.
+    assert alone.step.shared == pytest.approx(plain.step.shared, rel=0.01)
+    assert [share for _, share in alone.step.common] == pytest.approx(
+        [share for _, share in plain.step.common], rel=10 * near
+    )
 
 
 def test_experts_are_trained_by_a_product_each(tmp_path: Path) -> None:
@@ -449,7 +454,7 @@ def test_a_step_that_waits_for_its_host_is_the_same_with_a_layout_and_without(tm
     made = profile_config(write(tmp_path, GPT), batch=batch)
     plain, laid = (fomkit.estimate(made, "h100-sxm", batch=batch, **how) for how in ({}, {"layout": "data=1"}))
     assert laid.step.value == pytest.approx(plain.step.value, rel=2e-6)
-    assert laid.step.low == pytest.approx(plain.step.low, rel=0.03)
+    assert (laid.step.low, laid.step.high) == pytest.approx((plain.step.low, plain.step.high), rel=1e-3)
     assert dict(laid.coverage) == pytest.approx(dict(plain.coverage), abs=1e-5)
     step = plain.step_time
     assert step.host_launch_s is not None

@@ -289,6 +289,13 @@ def test_times_of_two_libraries_are_not_averaged_and_a_channel_chooses_one():
     assert (found.time.value, found.source) == (pytest.approx(1e-4), "measured")
 
 
+def test_a_table_without_messages_has_no_time_of_one():
+    """A table that was written again keeps empty columns of words, and loses empty columns of numbers."""
+    written = pd.DataFrame([{"kind": "gemm", "collective": None, "link": None, "time_s": 1e-3}])
+    assert table_time(written, "all_reduce", 1024, 4) is None
+    assert table_time(written.iloc[:0], "all_reduce", 1024, 4) is None
+
+
 def test_a_measured_collective_has_the_interval_of_its_repeats():
     """Quartiles are 50 %: the same normal errors at 80 % are 1.2816/0.6745 = 1.9 times as far in logarithms."""
     at_size = table_time(GLOO, "all_reduce", 2**20, 4)

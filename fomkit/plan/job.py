@@ -93,8 +93,10 @@ def parse_service(slots: int | None = None, **times: str | None) -> Service:
         for name, text in times.items()
         if text is not None
     }
-    return Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
-                   read.get("checkpoint_every"))  # fmt: skip
+    found = Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
+                    read.get("checkpoint_every"))  # fmt: skip
+    _check(found)
+    return found
 
 
 def _check(service: Service) -> None:

@@ -158,14 +158,19 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
     ]
 
 
+def check_unit(unit: str) -> None:
+    """Raise where the stated name of what a run makes is no name."""
+    if unit and not (unit.strip() and unit.isprintable()):
+        raise FomkitError("unit", f"is {unit!r}. State what one run produces, for example 'trained model'.")
+
+
 def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
     """Return a model profile with the facts of its run that it does not state itself, and a note on them.
 
     `epochs`, `samples`: of a run, and of an epoch; `unit`: what one run makes; None or "" leaves each as it is.
     Raises FomkitError when the profile states another value: its measured runs and its suites refer to that value.
     """
-    if unit and not (unit.strip() and unit.isprintable()):
-        raise FomkitError("unit", f"is {unit!r}. State what one run produces, for example 'trained model'.")
+    check_unit(unit)
     known = {"epochs": model.run.epochs, "samples": model.data.train_samples,
              "unit": None if model.unit == Unit() else model.unit.name}  # fmt: skip
     requested = {"epochs": epochs, "samples": samples, "unit": unit or None}

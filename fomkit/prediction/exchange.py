@@ -44,9 +44,10 @@ def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str, op: 
 
     A row of DeepBench has the faster of two programs of one library: NCCL 2.0 MPI, NCCL 2.0 Single.
     """
-    if "collective" not in timings.columns:
+    rows = timings[timings["kind"] == "collective"]
+    if rows.empty:  # then the columns of a collective may be missing, too
         return None
-    rows = timings[(timings["kind"] == "collective") & (timings["collective"] == collective)]
+    rows = rows[rows["collective"] == collective]
     rows = rows[rows["op"] == op] if "op" in rows.columns else rows if not op else rows.iloc[:0]
     rows = rows[(rows["ranks"] == ranks) & (rows["link"] == "node")]
     libraries = rows["library"].fillna("").astype("str").str.extract(r"^\s*(\S*)", expand=False).str.lower()

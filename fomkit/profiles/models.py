@@ -5,7 +5,7 @@ A transformer may also be described by a recipe of its sizes alone (``fomkit/tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os.path import isdir
 from pathlib import Path
@@ -174,6 +174,19 @@ def load_recipe(path: Path) -> ModelProfile:
 
 TRACED = (".py", ".onnx", ".json")
 """Endings of files that can be profiled in place of a model: code, graphs, a transformer's config.json."""
+
+
+def code_last(models: Sequence[Any], load: Callable[[Any], ModelProfile]) -> list[ModelProfile]:
+    """Load models in their order, but code after all others, so that a wrong name is told before code runs."""
+    found: dict[int, ModelProfile] = {}
+    order = sorted(range(len(models)), key=lambda place: not _is_named(models[place]))
+    for place in order:
+        found[place] = load(models[place])
+    return [found[place] for place in range(len(models))]
+
+
+def _is_named(model: object) -> bool:
+    return isinstance(model, str | Path) and Path(model).suffix not in TRACED
 
 
 def load_model(name: str | Path) -> ModelProfile:

@@ -165,15 +165,8 @@ def _estimate_with_once(
     return placement.estimate(model, one_off_costs.with_once(machine, paid, job_over_epochs), options)
 
 
-def cost(
-    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
-    placement: Placement = AS_PROFILED,
-) -> Cost:  # fmt: skip
-    """Compute the cost of a model on a machine; ``placement``: how each run is placed on devices.
-
-    Raises FomkitError as `fomkit.plan.estimate` does, and when a stated value cannot be used: a curve that does
-    not cover the batch, a carbon factor without a grid, claims without a baseline.
-    """
+def check_costed(machine: Machine, declared: Declared, baseline: Machine | None) -> None:
+    """Raise where what is stated cannot be used together, which is known without the model."""
     check_grid(declared.grid)
     if declared.claimed and baseline is None:
         raise FomkitError(
@@ -183,6 +176,18 @@ def cost(
         raise FomkitError(
             machine.name, "is the baseline and the target. Its ratio to itself is 1; name another machine."
         )
+
+
+def cost(
+    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
+    placement: Placement = AS_PROFILED,
+) -> Cost:  # fmt: skip
+    """Compute the cost of a model on a machine; ``placement``: how each run is placed on devices.
+
+    Raises FomkitError as `fomkit.plan.estimate` does, and when a stated value cannot be used: a curve that does
+    not cover the batch, a carbon factor without a grid, claims without a baseline.
+    """
+    check_costed(machine, declared, baseline)
     machines = [placement.on(one) for one in (machine, *([baseline] if baseline else []))]
     options = replace(options, scope=placement.scope([model], machines, options.scope))
     one = _estimate_with_once(model, machines[0], options, declared.once, placement)

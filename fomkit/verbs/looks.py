@@ -73,8 +73,9 @@ def explain(
 
     check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
-    known, placement = as_model(model, batch=options.batch), placement_of(nodes, layout, links, node_devices)
-    placed = placement.place(known, target := placement.on(as_machine(machine)), options)
+    target = (placement := placement_of(nodes, layout, links, node_devices)).on(as_machine(machine))
+    known = as_model(model, batch=options.batch)
+    placed = placement.place(known, target, options)
     one = estimate(known, target, options) if placed is None else time_microbatch(placed, options)
     content = explain_ops(one, top, None if placed is None else placed.content)
     name = f"{content['model']} on {content['target']}"
@@ -132,10 +133,11 @@ def memory(
 
     options = options_of(batch, sizes=sizes, precision=precision)
     device = None if machine is None else _with_reserve(as_machine(machine), reserve)
-    known, placement = as_model(model, batch=options.batch), placement_of(nodes, layout, links, node_devices)
+    placement = placement_of(nodes, layout, links, node_devices)
     stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices, "reserve": reserve}
     if device is None and (given := [name for name, value in stated.items() if value]):
         raise FomkitError(given[-1], "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
+    known = as_model(model, batch=options.batch)
     placed = None if device is None else placement.place(known, placement.on(device), options)
     if placed is None:
         content = memory_content(known, options, device)

@@ -11,7 +11,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
-from fomkit.files.write import write_whole
+from fomkit.files.write import check_new_folder, write_whole
 from fomkit.plan.options import Options, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import Answer, StoredResult, command, parts, written
@@ -144,14 +144,14 @@ def pack(
         When the folder exists, a profile is unknown, or no op has a time.
     """
     from fomkit.plan.estimate import estimate
+    from fomkit.profiles.models import code_last
     from fomkit.workbook.vendor import make_pack
 
     options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     folder = Path(output)
-    if folder.exists():
-        raise FomkitError(str(folder), "exists already. Name a new folder.")
+    check_new_folder(folder)
     target, estimates = as_machine(machine), []
-    for number, model in enumerate(map(as_model, models), 1):
+    for number, model in enumerate(code_last(models, as_model), 1):
         tell(f"estimating {model.name}, {number} of {len(models)}")
         estimates.append(estimate(model, target, options))
     made = make_pack(estimates)
@@ -271,11 +271,14 @@ def compare(
     like = None if calibrate_on is None else model.name(calibrate_on)
     host = None if host_from is None else machine.name(host_from)
     if not grid:
-        _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
+        _check_names(
+            table, rows, [*named, *([like] if like else [])], [*targets, *({base, host} - {None, _BASELINE})]
+        )
     chosen = [row for row in rows if not named or row.model in (*named, like)]
     about = [row for row in chosen if not targets or row.machine in (*targets, base, host)]
     options = options_of(interval=interval, precision=precision)
     if grid:
+        _check_unused(calibrate_on=calibrate_on, host_from=host_from)
         return _rates_grid(about, options, model, machine, named, targets, latency)
     return _cell_by_cell(about, options, model, machine, base, like, host, latency)
 
@@ -298,6 +301,11 @@ def _cell_by_cell(
     hosted = host_extended_from(verdicts, host_from) if host_from else ()
     content = compare_content(verdicts, baseline, options.interval, calibrated, hosted, notes)
     return Answer(content, content["cells"], format_compare)
+
+
+def _check_unused(**given: object) -> None:
+    if unused := [name for name, value in given.items() if value is not None]:
+        raise FomkitError(unused[0], "extends single cells, and `grid` shows rates. Leave one of them out.")
 
 
 def _rates_grid(
