@@ -111,7 +111,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     effects = effects.assign(parameter=[_word(one, estimate.sizes) for one in effects["parameter"]])
     says = (
         f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the bounds of its own "
-        "interval where one is stated, else by ±10 %.",
+        "interval where one is stated, else by ±10%.",
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
@@ -144,7 +144,7 @@ def _profiles(estimate: Estimate) -> Table:
     rows = [
         ("model", f"{model.title or model.name}; {parameters} parameters; traced with: {traced}"),
         ("its ops", f"{len(model.ops):,} rows, SHA-256 {content_hash(model.ops, 'OPS')}"),
-        ("machine", f"{machine.title}; figures by: {machine.party}"),
+        ("machine", f"{machine.title}; figures: {machine.party}"),
         *([("its device", f"that of the profile {machine.device_of}")] if machine.device_of else []),
         ("its timings", f"{len(machine.timings):,} rows, SHA-256 {content_hash(machine.timings, 'TIMINGS')}"
                         if len(machine.timings) else "none: known by its datasheet only"),
