@@ -24,7 +24,8 @@ from fomkit.frontends.config_file import KNOWN, read_architecture
 from fomkit.ops.fusion import NOTES, Fusion
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.parallel.transformer import Split, as_table, block_rows
+from fomkit.parallel.kernels import as_table
+from fomkit.parallel.transformer import Split, training_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
 from fomkit.profiles.models import load_model
@@ -376,8 +377,8 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path, name: str, tensor: int
     assert profile.transformer.parameters == pytest.approx(profile.parameters_total, rel=left_out, abs=0)
     kinds = profile.transformer.kinds
     whole, split = (
-        pd.concat([add_costs(as_table(block_rows(of, Split(1, by, False, "bf16")))).eval(f"count = count * {many}")
-                   for many, of in kinds])
+        pd.concat([add_costs(as_table(block)).eval(f"count = count * {many}") for (many, _), block in
+                   zip(kinds, training_rows(profile.transformer, Split(1, by, False, "bf16")), strict=False)])
         for by in (1, tensor)
     )  # fmt: skip
     # A tensor group does not split routers and what compresses keys.
@@ -411,9 +412,14 @@ def test_a_training_takes_as_long_with_one_device_as_its_layout(
     made = profile_config(write(tmp_path, PUBLIC[name]["config"], f"{name}.json"), batch=16)
     plain, alone = (fomkit.estimate(made, "h100-sxm", **one, **asked) for one in ({}, {"layout": "data=1"}))
     # In fp8, a layout also counts the words among the weights that a step quantises.
-    assert alone.step.value == pytest.approx(plain.step.value, rel=5e-3 if "fp8" in asked.values() else 1e-4)
-    assert alone.step.low == pytest.approx(plain.step.low, rel=0.05)
-    assert alone.step.high == pytest.approx(plain.step.high, rel=0.05)
+    near = 5e-3 if "fp8" in asked.values() else 1e-3
+    assert alone.step.value == pytest.approx(plain.step.value, rel=near / 10 if near == 1e-3 else near)
+    assert (alone.step.low, alone.step.high) == pytest.approx((plain.step.low, plain.step.high), rel=near)
+    # What other lines of a suite, and another board of the chip, have in common with it.
+    assert alone.step.shared == pytest.approx(plain.step.shared, rel=0.01)
+    assert [share for _, share in alone.step.common] == pytest.approx(
+        [share for _, share in plain.step.common], rel=10 * near
+    )
 
 
 def test_experts_are_trained_by_a_product_each(tmp_path: Path) -> None:
@@ -449,7 +455,7 @@ def test_a_step_that_waits_for_its_host_is_the_same_with_a_layout_and_without(tm
     made = profile_config(write(tmp_path, GPT), batch=batch)
     plain, laid = (fomkit.estimate(made, "h100-sxm", batch=batch, **how) for how in ({}, {"layout": "data=1"}))
     assert laid.step.value == pytest.approx(plain.step.value, rel=2e-6)
-    assert laid.step.low == pytest.approx(plain.step.low, rel=0.03)
+    assert (laid.step.low, laid.step.high) == pytest.approx((plain.step.low, plain.step.high), rel=1e-3)
     assert dict(laid.coverage) == pytest.approx(dict(plain.coverage), abs=1e-5)
     step = plain.step_time
     assert step.host_launch_s is not None
@@ -510,7 +516,7 @@ def test_a_step_whose_blocks_wait_names_the_device_with_its_host(tmp_path: Path)
     step = fomkit.estimate(made, "h100-sxm").step_time
     assert step.host_launch_s.value < step.device_s.value < step.paced_s.value == step.wall_s.value
     explained = fomkit.estimate_all([made], ["h100-sxm"]).summary(explain=True)
-    assert "device and host 37.63 ms" in " ".join(explained.split())
+    assert "device and host 37.62 ms" in " ".join(explained.split())
     assert "parts of the step wait for it" in " ".join(fomkit.advise(made, "h100-sxm").summary().split())
 
 

@@ -300,7 +300,7 @@ class _Verb(NamedTuple):
             _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
-        result = self._call(arguments, output, inputs, quiet=given["quiet"])
+        result = self._call(arguments, output, inputs, given.get("only"), quiet=given["quiet"])
         answer = _deliver(result, command, None if command.stores else output, given)
         if profile_path is not None:
             _save_profile(result, answer, profile_path, command, force=force, told=not given.get("as_json", False))
@@ -310,13 +310,18 @@ class _Verb(NamedTuple):
             raise typer.Exit(1)
 
     def _call(
-        self, arguments: Mapping[str, Any], output: Path | None, inputs: Sequence[str], *, quiet: bool
-    ) -> Any:
+        self, arguments: Mapping[str, Any], output: Path | None, inputs: Sequence[str], only: str | None, *,
+        quiet: bool,
+    ) -> Any:  # fmt: skip
         """Call the function; convert parameter names in its errors to flags of the command line."""
         flags = {name: max(_flags(name, self.command), key=len) for name in self.parameters}
         tells = "tell" in inspect.signature(self.function).parameters
         try:
             self.command.before(arguments, output)
+            if only is not None and self.command.workbook is not None:
+                from fomkit.workbook.vendor import check_target
+
+                check_target(only, self.command.workbook(arguments))
             with _progress_shown(self.command.doing, tells, quiet) as tell:
                 return self.function(**arguments, **self.command.python_only, **tell)
         except ManyFomkitError as error:

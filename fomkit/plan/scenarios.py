@@ -31,8 +31,7 @@ from fomkit.plan.options import Options, change_machine, check_host, choose_scop
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
 from fomkit.plan.shapes import StepOps, Timed, times_at
 from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
-from fomkit.prediction.cascade import prepared
-from fomkit.prediction.donors import ROOFLINE
+from fomkit.prediction.cascade import ROOFLINE, prepared
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
 Array = NDArray[np.float64]
@@ -152,7 +151,7 @@ def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
 def _relative_times(study: Study, ops: _OpTimes, changes: Columns) -> Array:
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
-    It equals `fomkit.prediction.donors.time_ratio`; all scenarios of a shape share the floors but for their rates.
+    It equals `prediction.cascade.time_ratio`; all scenarios of a shape share the floors but for their rates.
     `changes`: rates and launch cost (s,), by name.
     """
     launch, follows = study.machine.device.launch_s, followers(study.machine.device)

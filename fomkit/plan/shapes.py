@@ -26,7 +26,8 @@ from fomkit.ops.tables import SOURCES, TRAFFIC
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Started, StepRows, ops_in, shares_of_units
-from fomkit.prediction.cascade import CALL, PART, prepared, price, with_answers
+from fomkit.prediction.cascade import prepared, price, with_answers
+from fomkit.prediction.composed import CALL, PART
 from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.rates import fresh_seconds, with_fresh
@@ -261,15 +262,11 @@ def step_ops(
     settled, notes_of = settle_engines(pieces.rows, prepared(machine)) if len(pieces.rows) else (pieces.rows, {})
     whole = known.then(pieces._replace(rows=settled))
     rows, of_row = (ops_given, new[same]) if len(same) > len(keep) else (restated, new)
+    cells, groups = cells_of(whole.expressions, whole.factor), cost_groups(whole.rows)
+    sized = SizedOps(Columns(whole.rows), cells, groups, layers, model.name)
     units, unit_shares = shares_of_units(rows, of_row[: len(rows)], len(first), model)
     return StepOps(
-        ops=SizedOps(
-            Columns(whole.rows),
-            cells_of(whole.expressions, whole.factor),
-            cost_groups(whole.rows),
-            layers,
-            model.name,
-        ),
+        ops=sized,
         counts=np.bincount(new, counts, len(first)).astype(np.float64),
         sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
         first=of_row,

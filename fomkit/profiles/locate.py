@@ -150,9 +150,8 @@ def _stem(name: str, endings: Sequence[str]) -> str:
 
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     """Return the error for a missing profile, with the nearest names in the form in which they can be given."""
-    endings = _ENDINGS.get(folder, _YAML)
+    endings, what, suffix = _ENDINGS.get(folder, _YAML), _what(folder), f".{kind}"
     stem = _stem(name, endings)
-    what, suffix = _what(folder), f".{kind}"
     known = [name for name in profile_names(folder) if not name.endswith((".suite", ".campaign"))]
     if kind:
         what, stem = str(kind), stem.removesuffix(suffix)

@@ -139,7 +139,8 @@ class Command:
     `python_only`: parameters that only Python has, and their values on the command line.
     `before`: checks the arguments and the output file before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
-    `workbook`: true where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target.
+    `workbook`: where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target: returns
+      the names of the targets for the arguments.
     `writes`: functions that make other file types of a result, by ending.
     `streams`: endings of files that the function itself writes, through its parameter ``output``.
     `prints`: the ending of the format written to standard output where -o names no file; the text then goes to
@@ -160,7 +161,7 @@ class Command:
     python_only: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None
-    workbook: bool = False
+    workbook: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     writes: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
     streams: tuple[str, ...] = ()
     prints: str = ""

@@ -28,8 +28,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_user_links
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.cells import Cell as Measured
-from fomkit.validation.cells import make_cells
-from fomkit.validation.verdicts import CellVerdict, cell_verdicts
+from fomkit.validation.cells import CellVerdict, cell_verdicts, make_cells
 from fomkit.verbs.machine_view import BY_SIZES, GAPS, assumed_of, bounds_of_part
 from fomkit.verbs.report.words import ends, figure, frame_table, number, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
