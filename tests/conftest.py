@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import gzip
 import itertools
@@ -133,6 +134,20 @@ def logs_are_short() -> None:
     from fomkit.cli import choices  # not while tests are collected
 
     choices.SPARSE_S = 1e6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_is_kept() -> Iterator[None]:
+    """Undo what TensorFlow's datasets set: the C library then returns each freed 128 kB to the system.
+
+    In the tests that come later, arrays of some MB would take two to three times as long (docs/adr/0062).
+    """
+    yield
+    if "tensorflow" in sys.modules and sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "mallopt"):  # not every C library has it
+            for trim_or_mmap_threshold in (-1, -3):  # as in its malloc.h
+                library.mallopt(trim_or_mmap_threshold, 1 << 28)
 
 
 @pytest.fixture
