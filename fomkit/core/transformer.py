@@ -386,11 +386,11 @@ class Transformer:
 
     @cached_property
     def block(self) -> Block:
-        """The layers of a block; of blocks of two kinds the last."""
+        """The layers of a block, with the window if there is one; of blocks of two kinds the last."""
         plain = self.style == "llama"
         bias = (self.qkv_bias, False) if plain else (True, True)
         attention = Attention(self.heads, self.kv_heads, self.head_dim, bias, head_norm=self.head_norm,
-                              rotary=plain, latent=self.latent)  # fmt: skip
+                              window=self.window, rotary=plain, latent=self.latent)  # fmt: skip
         each = FeedForward(self.feed_forward, gated=plain, bias=not plain)
         shared = FeedForward(self.shared, gated=plain) if self.shared else None
         feed = Experts(self.experts, self.top_k, each, shared) if self.experts else each

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fomkit.core.errors import FomkitError
+from fomkit.core.job import LAYOUT
 from fomkit.core.model import BATCH
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stack, Transformer
 from fomkit.ops.fusion import IMPL, Fusion, Part
@@ -352,17 +354,39 @@ def step_rows(
     return step.rows
 
 
-def _part(shape: Transformer, split: Split) -> Block:
-    """Return the block of one of the devices that share a block."""
-    tensor, of_experts = split.tensor, split.whole_experts and shape.experts
-    one = replace(
-        shape, heads=shape.heads // tensor, kv_heads=shape.kv_heads // tensor, shared=shape.shared // tensor,
-        feed_forward=shape.feed_forward if of_experts else shape.feed_forward // tensor,
-    ).block  # fmt: skip
-    feed, attention = one.feed, replace(one.attention, window=shape.window)
-    if isinstance(feed, Experts):
-        feed = replace(feed, held=shape.experts // split.expert)
-    return replace(one, attention=attention, feed=feed)
+def one_of_group(
+    sizes: Transformer, tensor: int, *, whole_experts: bool = False, trains: bool = False
+) -> Transformer:
+    """Return the sizes of the part on one of ``tensor`` devices that share each layer, or all but its experts.
+
+    A head of keys and values is on several devices where there are fewer of them than devices. The words are
+    padded. Beside whole experts, a training splits the shared one.
+    """
+    names = ["heads", "dense_feed_forward"]
+    names += ["feed_forward"] * (not whole_experts) + ["shared"] * (trains or not whole_experts)
+    split = {name: size for name in names if (size := getattr(sizes, name))}
+    if sizes.kv_heads > tensor:
+        split["kv_heads"] = sizes.kv_heads
+    elif tensor % sizes.kv_heads:  # a device's heads would read two heads of keys and values, others' one
+        raise FomkitError(
+            LAYOUT,
+            f"tensor {tensor} is not divisible by kv_heads {sizes.kv_heads}. Choose a divisor or a multiple.",
+        )
+    for name, size in split.items():
+        if size % tensor:
+            raise FomkitError(
+                LAYOUT, f"{name} {size:,} is not divisible by tensor {tensor}. Choose a divisor of {size:,}."
+            )
+    parts = {"kv_heads": 1, **{name: size // tensor for name, size in split.items()}}
+    return replace(sizes, vocabulary=-(-sizes.vocabulary // tensor), **parts)
+
+
+def block_of(of: Transformer, expert: int) -> Block:
+    """Return the block on one of ``expert`` devices that share its experts."""
+    one = of.block
+    if expert == 1 or not isinstance(one.feed, Experts):
+        return one
+    return replace(one, feed=replace(one.feed, held=one.feed.count // expert))
 
 
 def training_rows(
@@ -383,10 +407,11 @@ def training_rows(
                     unfused=shape.attention == "unfused", narrow=shape.window_share,
                     capacity=shape.capacity_factor, module=module)  # fmt: skip
 
-    *others, last = shape.kinds
-    steps = [*(step(FIRST) for _ in others), step(BLOCK), step(EMBEDDING), step(HEAD)]
-    for made, (_, of) in zip(steps, (*others, last), strict=False):
-        _block(made, _part(of, split), stream)
+    apart = split.whole_experts and shape.experts > 0
+    kinds = one_of_group(shape, split.tensor, whole_experts=apart, trains=True).kinds
+    steps = [*(step(FIRST) for _ in kinds[1:]), step(BLOCK), step(EMBEDDING), step(HEAD)]
+    for made, (_, of) in zip(steps, kinds, strict=False):
+        _block(made, block_of(of, split.expert), stream)
     *_, words, head = steps
     _embed(words, stream, shape.vocabulary, positions=not shape.gated)
     head.norm("last norm", stream.own, shape.hidden)

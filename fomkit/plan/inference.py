@@ -20,13 +20,13 @@ from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import BATCH, CACHE, ModelProfile
-from fomkit.core.transformer import Architecture, Attention, Block, Experts, Stack, Transformer
+from fomkit.core.transformer import Architecture, Attention, Block, Stack, Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import table_of_rows
 from fomkit.parallel.kernels import Cell, Many, Mode, Row, Sharing
 from fomkit.parallel.step import Notes, ParallelStep, check_experts, microbatches_of
-from fomkit.parallel.transformer import step_rows
+from fomkit.parallel.transformer import block_of, one_of_group, step_rows
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held
 from fomkit.plan.memory_of import held_of_step
@@ -92,40 +92,14 @@ def architecture_of(sizes: Transformer, dtype: str, expert: int = 1) -> Architec
     """
     blocks: list[tuple[int, Block]] = []
     for many, of in sizes.kinds:
-        narrow, plain, feed = round(many * of.window_share) if of.window else 0, of.block, of.block.feed
-        if isinstance(feed, Experts) and expert > 1:
-            plain = replace(plain, feed=replace(feed, held=feed.count // expert))
-        seen = replace(plain, attention=replace(plain.attention, window=of.window))
+        narrow, seen = round(many * of.window_share) if of.window else 0, block_of(of, expert)
+        plain = replace(seen, attention=replace(seen.attention, window=0))
         blocks += [(count, block) for count, block in ((narrow, seen), (many - narrow, plain)) if count]
     norm: Literal["rms", "layer"] = "rms" if sizes.gated else "layer"
     return Architecture(
         "decoder", sizes.hidden, sizes.vocabulary, norm, None, Stack(tuple(blocks), "seq"), sizes.tied, dtype,
         further=() if sizes.gated else (("positions", sizes.seq * sizes.hidden),),
     )  # fmt: skip
-
-
-def one_of_group(sizes: Transformer, tensor: int, *, whole_experts: bool = False) -> Transformer:
-    """Return the sizes of the part on one of ``tensor`` devices that share each layer, or all but its experts.
-
-    A head of keys and values is on several devices where there are fewer of them than devices. The words are
-    padded.
-    """
-    layers = ("dense_feed_forward",) if whole_experts else ("feed_forward", "shared", "dense_feed_forward")
-    split = {name: size for name in ("heads", *layers) if (size := getattr(sizes, name))}
-    if sizes.kv_heads > tensor:
-        split["kv_heads"] = sizes.kv_heads
-    elif tensor % sizes.kv_heads:  # a device's heads would read two heads of keys and values, others' one
-        raise FomkitError(
-            LAYOUT,
-            f"tensor {tensor} is not divisible by kv_heads {sizes.kv_heads}. Choose a divisor or a multiple.",
-        )
-    for name, size in split.items():
-        if size % tensor:
-            raise FomkitError(
-                LAYOUT, f"{name} {size:,} is not divisible by tensor {tensor}. Choose a divisor of {size:,}."
-            )
-    parts = {"kv_heads": 1, **{name: size // tensor for name, size in split.items()}}
-    return replace(sizes, vocabulary=-(-sizes.vocabulary // tensor), **parts)
 
 
 _FORMATS = ("dtype", "engine", "weight_share")
