@@ -99,6 +99,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     """
     units = UNITS[dimension]
     example = f"Write, for example, '{EXAMPLES[dimension]}'.{_TIMES if dimension == 'time_s' else ''}"
+    text = "0" if text == 0 and text is not False and dimension == "byte" else text
     match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
     if isinstance(text, int | float) and not isinstance(text, bool):
         raise FomkitError(where, f"{name} is '{text}', which has no unit. {example}")
@@ -362,6 +363,16 @@ def exact_quantity(value: float, dimension: str) -> str:
         if exact and len(text) < len(best):
             best = text
     return best
+
+
+def capacity_text(byte: float) -> str:
+    """Write a memory's capacity exactly, in the unit of its profile; one that a system counted in bytes, as MiB.
+
+    >>> capacity_text(24e9), capacity_text(25_276_502_016.0)
+    ('24 GB', '24,106 MiB')
+    """
+    exact = exact_quantity(byte, "byte")
+    return memory_text(byte) if exact.endswith(" B") else exact
 
 
 def readable_time(value: float) -> str:

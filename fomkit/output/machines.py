@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from fomkit.core.units import (
     agree,
     by_key,
+    capacity_text,
     count_text,
-    exact_quantity,
     format_mebibyte,
     format_number,
     format_quantity,
@@ -109,9 +109,9 @@ def _origin(fact: Stated) -> tuple[str, str]:
 
 
 def _fact_text(fact: Stated | None, dimension: str) -> str:
-    # A memory's capacity is written exactly, in the unit of its profile.
-    write = exact_quantity if dimension == "byte" else format_quantity
-    return "" if fact is None else write(fact["value"], dimension)
+    if fact is None:
+        return ""
+    return capacity_text(fact["value"]) if dimension == "byte" else format_quantity(fact["value"], dimension)
 
 
 def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:

@@ -333,7 +333,7 @@ def _deviations(estimated: Estimate, traced: ModelProfile, options: Options) -> 
     if len(timings) and shares["roofline"] >= 1 - 1e-9:
         wanted, known = (set(table["dtype"].tolist()) for table in (estimated.ops, timings))
         if wanted.isdisjoint(known):
-            notes.append(f"no row of {machine.name}'s table is used: it has no {', '.join(sorted(wanted))}")
+            notes.append(f"no row of the table of {machine.name} is used: it has no {', '.join(sorted(wanted))}")
     return (
         *notes,
         *wide_notes(estimated.step, lambda: estimated.ops, machine),

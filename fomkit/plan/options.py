@@ -151,7 +151,8 @@ def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1
             needed = "node.devices" if machine.node_devices is None else "system.nodes"
             raise FomkitError(
                 machine.name,
-                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope: "
+                f"its profile does not state the scope {wanted!r}. Add {needed}, for a shipped machine in a file "
+                f"of your own with 'device: {machine.name}', or choose another scope: "
                 f"{' or '.join(machine.scopes)}.",
             )
     shared = [scope for scope in machines[0].scopes if all(scope in machine.scopes for machine in machines)]

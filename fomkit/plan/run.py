@@ -176,7 +176,7 @@ def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, uni
     requested = {"epochs": epochs, "samples": samples, "unit": unit or None}
     for name, given in requested.items():
         if known[name] is not None and given not in (None, known[name]):
-            other = "To change it, edit the profile or a line of a suite"
+            other = "To change it, edit a line of a suite, or a copy of the profile"
             what = f"is {given!r}, but {model.name} states {known[name]!r}. Leave `{name}` out. {other}."
             raise FomkitError(name, what)
     new = {name: given for name, given in requested.items() if given is not None and known[name] is None}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,10 +16,10 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level, longest_of
 from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
-from fomkit.core.transformer import UPDATE, Transformer
+from fomkit.core.transformer import ATTENTION, UPDATE, Transformer
 from fomkit.core.units import sums_by_key
 from fomkit.ops.pricing import add_costs
-from fomkit.parallel import traffic, transformer
+from fomkit.parallel import kernels, traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
 from fomkit.parallel.traffic import Sent
 from fomkit.plan.coverage import Uses, check_covered, uses_of
@@ -38,10 +37,6 @@ Array = NDArray[np.float64]
 ATTENTION_SPREAD = (0.92, 1.10)
 """Low and high of the time of attention at a stated peak fraction, relative to its value: deciles of published
 over projected step times, with one model size left out at a time (docs/parallel.md)."""
-SLOTS = "SLOTS"
-"""Stands for an expert's slots for the tokens of a sample in a cell, until it is their expression."""
-FIRST = f"{transformer.BLOCK}_first"
-"""Module of blocks without experts before others."""
 WORDS, HEAD = "words", "head"
 """The work outside all blocks: the first stage has the words, the last one the head."""
 
@@ -142,7 +137,7 @@ class Work:
     @cached_property
     def _runs(self) -> Mapping[Recompute, Array]:
         """How often each op runs, by what is recomputed for the backward pass."""
-        count, core = self.table["count"].to_numpy(np.float64), self.table["module"].eq(transformer.CORE)
+        count, core = self.table["count"].to_numpy(np.float64), self.table["module"].str.endswith(ATTENTION)
         again = count * self.forward
         return {"none": count, "selective": count + again * core.to_numpy(bool), "full": count + again}
 
@@ -237,8 +232,8 @@ class TransformerPlan:
     def _uses(self) -> Uses:
         return uses_of(self.machine)
 
-    def _timed(self, rows: list[transformer.Row]) -> pd.DataFrame:
-        costed = add_costs(transformer.as_table(rows))
+    def _timed(self, rows: list[kernels.Row]) -> pd.DataFrame:
+        costed = add_costs(kernels.as_table(rows))
         timed = add_times(costed, self.machine, interval=self.network.level, checked=True, in_sums=True)
         check_covered(timed, (), self.where)
         return timed
@@ -254,11 +249,7 @@ class TransformerPlan:
         split, fraction = self._split(layout, samples), layout.attention_peak_fraction
 
         def timed() -> Pieces:
-            rows = (
-                *(transformer.block_rows(of, split) for _, of in self.shape.kinds),
-                transformer.embedding_rows(self.shape, split),
-                transformer.head_rows(self.shape, split),
-            )
+            rows = transformer.training_rows(self.shape, split)
             timed, ends = self._timed([row for own in rows for row in own]), np.cumsum([0, *map(len, rows)])
             *blocks, words, head = (Work(timed.iloc[first:last]) for first, last in pairwise(ends.tolist()))
             return Pieces(tuple(blocks), words, head)
@@ -358,7 +349,7 @@ class TransformerPlan:
 
         `of_blocks`: parameters of blocks, whose linear layers alone are in a low format.
         """
-        make = partial(transformer.update_rows, parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
+        make = partial(kernels.update_rows, parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
         return _cached(self._updates, (parameters, tensors, of_blocks, clip), lambda: Work(self._timed(make())))
 
     def block_sent(self, layout: Layout, shape: Transformer) -> list[Sent]:
@@ -393,57 +384,3 @@ class TransformerPlan:
             sharing = self.network.group(layout.expert, layout.expert_tensor)
             found["all_to_all"] = self.network.exchange("all_to_all", self.places_byte(layout, samples), sharing)
         return found
-
-
-def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> pd.DataFrame:
-    """Return the ops of one training step on one device, with their counts; kinds of blocks differ in module."""
-    split = transformer.Split(samples, 1, False, dtype)
-    blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
-    for _, rows in blocks[:-1]:
-        rows[:] = [{**row, "module": row["module"].replace(transformer.BLOCK, FIRST)} for row in rows]
-    ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
-    tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
-    update = transformer.update_rows(parameters, tensors, clip=False, dtype=dtype)
-    counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
-    found = transformer.as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
-    return found.assign(count=np.round(found["count"] * counts, 9))  # a share of the blocks may have a window
-
-
-def _expression(value: Any, doubled: Mapping[str, float], size_of: Mapping[str, float]) -> Any:
-    """Return a cell as a product of named sizes; `doubled`: its value where a size is twice `size_of`."""
-    if isinstance(value, str) or math.isnan(value) or not value:
-        return value
-    powers = {name: round(math.log2(other / value)) for name, other in doubled.items()}
-    if SLOTS in powers:  # they double with the sequence's length
-        powers["seq"] -= powers[SLOTS]
-    names = [name for name, power in powers.items() for _ in range(power)]
-    factor = value / math.prod(size_of[name] for name in names)
-    return "*".join([f"{factor:.0f}"] * (factor != 1) + names) if names else value
-
-
-def table_of_sizes(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool = False) -> pd.DataFrame:
-    """Return the OPS table of one training step on one device; dimensions are expressions in ``batch``.
-
-    `parameters`: those that the update changes; `any_seq`: whether dimensions are expressions in ``seq``, too.
-    Every dimension is a product of powers of the batch, of the sequence's length, and of an expert's slots for the
-    tokens of a sample: tables in which one of these is doubled show which.
-    """
-    if any_seq:  # longer than a window that is shorter than the sequence; the experts have equal slots
-        window = 0 if shape.window >= shape.seq else shape.window
-        shape = replace(shape, seq=max(shape.experts, 1) * (shape.window + 1), window=window)
-    changed, size_of = {"batch": (shape, 2)}, {"batch": 1.0}
-    if any_seq:
-        changed["seq"], size_of["seq"] = (replace(shape, seq=2 * shape.seq), 1), float(shape.seq)
-    if any_seq and shape.experts:
-        more = replace(shape, capacity_factor=2 * shape.capacity_factor)
-        changed[SLOTS], size_of[SLOTS] = (more, 1), float(shape.expert_slots)
-    tables = {name: _step_ops(of, samples, dtype, parameters) for name, (of, samples) in changed.items()}
-    found, one = dict[str, list[Any]](), _step_ops(shape, 1, dtype, parameters)
-    for name in one.columns:
-        columns = [table[name].tolist() for table in (one, *tables.values())]
-        found[name] = [
-            _expression(value, dict(zip(tables, others, strict=True)), size_of)
-            for value, *others in zip(*columns, strict=True)
-        ]
-    slots = f"(({shape.top_k}*seq + {shape.experts - 1})//{shape.experts})"
-    return pd.DataFrame(found, dtype=object).replace({SLOTS: slots}, regex=True)

@@ -20,8 +20,9 @@ from fomkit.ops.columns import cached
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
+from fomkit.parallel.kernels import tensors_of
 from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
-from fomkit.parallel.transformer import tensors_of
+from fomkit.parallel.transformer import TENSORS_OUTSIDE
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import SHORT_BYTE, Held, part_held
@@ -139,8 +140,8 @@ class TransformerStep:
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
         of_blocks = held.blocks / of_rest + held.experts / of_experts
         numel = of_blocks + (held.words + held.table) / of_rest
-        each = [tensors_of(of, layout.expert) for _, of in self.shape.kinds]
-        tensors = float(sum(map(mul, each, blocks))) + 4
+        each = [tensors_of(of.block, 2 - of.gated, layout.expert) for _, of in self.shape.kinds]
+        tensors = float(sum(map(mul, each, blocks))) + TENSORS_OUTSIDE
         return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:

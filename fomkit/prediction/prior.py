@@ -227,7 +227,11 @@ def _evidence(
     if launch is None:
         words.append("launch cost unknown, excluded")
     elif starts:
-        words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {format_quantity(start_s, 'time_s', 2)}")
+        whole, visible = (format_quantity(one, "time_s", 2) for one in (launch.value, start_s))
+        words.append(
+            f"{starts:g} launch of {whole}, {visible} of it visible" if starts == 1
+            else f"{starts:g} launches of {whole}, {visible} of each visible"
+        )  # fmt: skip
     return "; ".join(words)
 
 

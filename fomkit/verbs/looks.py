@@ -132,8 +132,7 @@ def memory(
     from fomkit.verbs.machine_view import memory_content, memory_of_job
 
     options = options_of(batch, sizes=sizes, precision=precision)
-    device = None if machine is None else _with_reserve(as_machine(machine), reserve)
-    placement = placement_of(nodes, layout, links, node_devices)
+    device, placement = _with_reserve(machine, reserve), placement_of(nodes, layout, links, node_devices)
     stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices, "reserve": reserve}
     if device is None and (given := [name for name, value in stated.items() if value]):
         raise FomkitError(given[-1], "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
@@ -147,8 +146,9 @@ def memory(
     return Answer(content, rows, format_memory)
 
 
-def _with_reserve(machine: Machine, reserve: str | None) -> Machine:
-    if reserve is None:
+def _with_reserve(given: str | Path | Machine | None, reserve: str | None) -> Machine | None:
+    machine = None if given is None else as_machine(given)
+    if machine is None or reserve is None:
         return machine
     byte = parse_quantity(reserve, "byte", f"reserve {reserve}", "the reserve")
     stated = replace(machine, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))

@@ -284,6 +284,16 @@ def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
     return modes
 
 
+def _curved(
+    model: str | Path | ModelProfile, machine: Machine, spec: ScalingSpec, service: Service, once: Sequence[str],
+    to_accuracy: str | Path | None,
+) -> ScalingResult:  # fmt: skip
+    paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
+    known = as_model(model, batch=spec.options.batch)  # last: it may be code that runs for minutes
+    found = scale(known, with_once(machine, times_of(paid)), spec)
+    return ScalingResult(known.name, machine.name, scaling_content(found, service, paid, curve))
+
+
 _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_every"), "TIME")
 
 
@@ -347,7 +357,4 @@ def scaling(
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    linked = with_once(with_user_links(on, given, node_devices), times_of(paid))
-    found = scale(as_model(model, batch=batch), linked, spec)
-    return ScalingResult(found.model.name, on.name, scaling_content(found, service, paid, curve))
+    return _curved(model, with_user_links(on, given, node_devices), spec, service, once, to_accuracy)

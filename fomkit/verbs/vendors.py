@@ -187,14 +187,14 @@ class _Profiles(Generic[Profile]):
 
 
 def _check_names(
-    table: str, rows: Sequence[Measurement], models: Sequence[str], machines: Iterable[str | None]
+    table: str, rows: Sequence[Measurement], models: Iterable[str | None], machines: Iterable[str | None]
 ) -> None:
     for what, given, known in (
         ("the model", models, dict.fromkeys(row.model for row in rows)),
         ("the machine", machines, dict.fromkeys(row.machine for row in rows)),
     ):
         for name in given:
-            if name not in known:
+            if name is not None and name not in known:
                 do = "What nobody measured is compared by fomkit estimate, with --target and --baseline."
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}. {do}")
 
@@ -271,15 +271,12 @@ def compare(
     like = None if calibrate_on is None else model.name(calibrate_on)
     host = None if host_from is None else machine.name(host_from)
     if not grid:
-        _check_names(
-            table, rows, [*named, *([like] if like else [])], [*targets, *({base, host} - {None, _BASELINE})]
-        )
+        _check_names(table, rows, [*named, like], [*targets, *({base, host} - {_BASELINE})])
     chosen = [row for row in rows if not named or row.model in (*named, like)]
     about = [row for row in chosen if not targets or row.machine in (*targets, base, host)]
     options = options_of(interval=interval, precision=precision)
     if grid:
-        _check_unused(calibrate_on=calibrate_on, host_from=host_from)
-        return _rates_grid(about, options, model, machine, named, targets, latency)
+        return _rates_grid(about, options, model, machine, named, targets, latency, (like, host))
     return _cell_by_cell(about, options, model, machine, base, like, host, latency)
 
 
@@ -303,15 +300,13 @@ def _cell_by_cell(
     return Answer(content, content["cells"], format_compare)
 
 
-def _check_unused(**given: object) -> None:
-    if unused := [name for name, value in given.items() if value is not None]:
-        raise FomkitError(unused[0], "extends single cells, and `grid` shows rates. Leave one of them out.")
-
-
 def _rates_grid(
     about: Sequence[Measurement], options: Options, model: _Profiles[ModelProfile], machine: _Profiles[Machine],
-    models: Sequence[str], targets: Sequence[str], latency: str | float | None,
+    models: Sequence[str], targets: Sequence[str], latency: str | float | None, of_cells: Sequence[str | None],
 ) -> Answer:  # fmt: skip
+    for name, given in zip(("calibrate_on", "host_from"), of_cells, strict=True):
+        if given is not None:
+            raise FomkitError(name, "extends single cells, and `grid` shows rates. Leave one of them out.")
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.cells import counted_once
     from fomkit.validation.grid import grid_content, make_grid

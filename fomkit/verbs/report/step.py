@@ -279,6 +279,9 @@ def roofline(estimate: Estimate, key: str) -> Section:
             "convolutions, and for all pairs of an attention; libraries have cheaper algorithms (Winograd, FFT), "
             "and leave out the pairs that a causal attention masks."
         )
+    drawn = ops[(ops["flop"] > 0) & ops["time_s"].notna()]
+    if drawn["flop_per_s"].min() < charts.heights(drawn, roofs)[0]:
+        caption.append("Ops below the axis of rates are drawn on it.")
     shown = figure(f"{key}-roof", "Rate of every op over its arithmetic intensity", chart,
                    f"Roofline of {count_text(len(ops) - len(without), 'op')} under {'; '.join(roofs['roof'])}.",
                    tuple(caption), finds=f"{key}-ops-table")  # fmt: skip
