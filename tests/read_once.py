@@ -12,13 +12,13 @@ import pytest
 
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
+from fomkit.ops import columns
 from fomkit.plan import estimate
-from fomkit.prediction import estimates
 from fomkit.profiles import machines, models
 
 ROOT = Path(__file__).resolve().parent.parent
 Profile = TypeVar("Profile", Machine, ModelProfile)
-KEPT = ((estimates, "TABLES", 256), (estimates, "PAIRS", 2048), (estimate, "TIMED", 64))
+KEPT = ((columns, "TABLES", 256), (columns, "PAIRS", 2048), (estimate, "TIMED", 64))
 """Larger limits of the caches of results: many tests ask the same of shared profiles, with others in between."""
 
 

@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from fomkit.bench.model_steps import Timed, time_file
+from fomkit.core import measurement
 from fomkit.core.errors import FomkitError
-from fomkit.core.measurement import NO_ROW, NO_WORK, SHARED, Clock, MeasuredOps, MeasuredRun, Measurement, Unjoined
+from fomkit.core.measurement import Clock, MeasuredOps, MeasuredRun, Measurement, Unjoined, device_kind
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import count_text, round_quantity
 from fomkit.frontends.lowering.calls import UPDATE
@@ -26,7 +27,6 @@ from fomkit.frontends.step_spread import Spent
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.plan.memory_of import DeviceKind, device_kind
 from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
@@ -231,15 +231,17 @@ def _list_unjoined(left: Iterable[Spent]) -> tuple[Unjoined, ...]:
     """List the unjoined times by op, the longest first; small times of ops without work are listed together."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for one in left:
-        sums = found.setdefault((one.op, one.pass_name, NO_ROW if one.kind else NO_WORK), [0.0, 0.0])
+        sums = found.setdefault(
+            (one.op, one.pass_name, measurement.NO_ROW if one.kind else measurement.NO_WORK), [0.0, 0.0]
+        )
         sums[0] += one.count
         sums[1] += one.time_s
     whole = sum(time for _, time in found.values())
-    small = [key for key, (_, time) in found.items() if key[2] == NO_WORK and time < _SMALL * whole]
+    small = [key for key, (_, time) in found.items() if key[2] == measurement.NO_WORK and time < _SMALL * whole]
     if len(small) > 1:
         sums = [sum(found[key][place] for key in small) for place in (0, 1)]
         found = {key: value for key, value in found.items() if key not in small}
-        found[f"{len(small)} others", "", NO_WORK] = sums
+        found[f"{len(small)} others", "", measurement.NO_WORK] = sums
     listed = (Unjoined(op, pass_name, int(count), round_quantity(time, "time_s"), why)
               for (op, pass_name, why), (count, time) in found.items())  # fmt: skip
     return tuple(sorted(listed, key=lambda one: -one.time_s))
@@ -373,7 +375,7 @@ def _exported_clock(run: MeasuredRun) -> Clock:
     """Choose the clock of the row: wall time, as ``step_s`` means, or process time if the processor was shared."""
     wall, process = run.step.wall, run.step.process
     if run.clock == "process" and wall is not None and process is not None:
-        return "process" if wall.median_s > SHARED * process.median_s else "wall"
+        return "process" if wall.median_s > measurement.SHARED * process.median_s else "wall"
     return run.clock
 
 
@@ -382,7 +384,7 @@ def _machine_notes(run: MeasuredRun, machine: str, where: str) -> list[str]:
     try:
         locate(machine, "machine_profiles")
     except FomkitError:  # a name that only the table of measurements has
-        kind: DeviceKind = ""
+        kind: str = ""
     else:
         kind = device_kind(load_machine(machine))
     if not kind:

@@ -6,6 +6,7 @@ The latter are whether timings are plausible (`Plausibility`), and the utilisati
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -337,6 +338,19 @@ def chip_words(architecture: str) -> list[str]:
     True
     """
     return (words := architecture.split())[:2] + words[2:][-1:]
+
+
+_GPU = re.compile(r"\b(nvidia|tesla|geforce|quadro|radeon|instinct|gcn\d|[cr]dna\d?|gpu|cuda)\b")
+_CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|neoverse|graviton|arm|processor)\b")
+
+
+def device_kind(machine: Machine) -> Literal["gpu", "cpu", ""]:
+    """Return gpu or cpu by architecture, else by title; "" where neither text identifies one, or a text both."""
+    for text in (machine.device.architecture, machine.title):
+        is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
+        if is_gpu is not is_cpu:
+            return "gpu" if is_gpu else "cpu"
+    return ""
 
 
 def on_series(work: str, architecture: str, engine: str) -> str:

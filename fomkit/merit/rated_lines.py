@@ -17,11 +17,11 @@ from fomkit.core.measurement import verdict_on
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import count_text
 from fomkit.files.op_csv import format_table
+from fomkit.ops.columns import cached
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options
 from fomkit.plan.run import unit_per_day
-from fomkit.prediction.estimates import cached
 
 if TYPE_CHECKING:
     from fomkit.parallel.step import ParallelStep

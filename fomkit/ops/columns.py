@@ -1,14 +1,16 @@
 """The columns of a table as arrays, each read once; a text column is stored as codes and distinct words (`Words`).
 
 Values derived from a column, such as its logarithms or the rows that hold a word, are computed once per row of the
-table, however many sizes of an op each row represents (`fomkit.prediction.estimates.Rows`).
+table, however many sizes of an op each row represents (`fomkit.prediction.estimates.Rows`). `cached` keeps any
+result while the table that it was computed from is in use; tables of profiles never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -333,3 +335,39 @@ class Columns:
             known = name in self.names
             self._words[name] = read_words(self.table[name]) if known else one_word("", len(self))
         return self._words[name]
+
+
+Result = TypeVar("Result")
+
+TABLES = 32
+"""Tables whose results are cached, the most recently used; a machine with a short table uses a dozen others."""
+PAIRS = 256
+"""Cached results of one table with a second object, the most recently used: in a sweep, each point has its own
+device and machine."""
+
+_Results = OrderedDict[tuple[int, str], tuple[object, Any]]
+_CACHE: OrderedDict[int, tuple[pd.DataFrame, _Results, _Results]] = OrderedDict()
+"""By table: the table, what was made of it alone, and of it with something else."""
+
+
+def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
+    """Return a result from the cache, or compute and store it.
+
+    `table`: the key, by identity; it must not be changed in place; `also`: a second object that the result depends
+    on, by identity too, or None; `name`: name of the result; `make`: computes it.
+    """
+    if id(table) not in _CACHE or _CACHE[id(table)][0] is not table:
+        _CACHE[id(table)] = (table, OrderedDict(), OrderedDict())
+    _CACHE.move_to_end(id(table))
+    while len(_CACHE) > TABLES:
+        _CACHE.popitem(last=False)
+    _, alone, pairs = _CACHE[id(table)]
+    results, key = alone if also is None else pairs, (id(also), name)
+    if key not in results or results[key][0] is not also:
+        results[key] = (also, make())
+    result: Result = results[key][1]
+    if also is not None:
+        results.move_to_end(key)
+        while len(results) > PAIRS:
+            results.popitem(last=False)
+    return result

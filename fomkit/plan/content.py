@@ -16,11 +16,11 @@ from fomkit.core.interval import Span, divide, left_out_alone, share_that_cancel
 from fomkit.core.machine import Machine, Price
 from fomkit.core.model import CACHE, OF_SIZES
 from fomkit.core.units import UNITS, count_text, format_quantity
+from fomkit.ops.columns import cached
 from fomkit.ops.tables import SOURCES
 from fomkit.plan.coverage import STEP, TABLES, VERSIONS_SPREAD, runs_software, uses_of
 from fomkit.plan.energy import Spent, energy_of_estimate
 from fomkit.plan.step import INPUT, Ops, ops_of
-from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import bounds
 
 if TYPE_CHECKING:

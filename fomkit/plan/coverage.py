@@ -25,9 +25,9 @@ from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import chip_words
 from fomkit.core.units import agree, sums_by_key
+from fomkit.ops.columns import cached
 from fomkit.ops.groups import column_texts
 from fomkit.ops.tables import SOURCES, TIME_SOURCES
-from fomkit.prediction.estimates import cached
 from fomkit.prediction.rates import power_shortfall
 
 Array = NDArray[np.float64]

@@ -23,7 +23,7 @@ from fomkit.core.measurement import verdict_on
 from fomkit.core.model import PARTIAL, LastBatch, ModelProfile
 from fomkit.core.units import agree, count_text, format_quantity
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Columns
+from fomkit.ops.columns import Columns, cached
 from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precision, restate_ops
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
@@ -36,7 +36,7 @@ from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
 from fomkit.plan.step import StepTime, roll_up_step
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, original, prepared
-from fomkit.prediction.estimates import cached, repeated
+from fomkit.prediction.estimates import repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.monotone import SIDES
 from fomkit.profiles.evidence import with_fits, without_implausible

@@ -9,10 +9,8 @@ The prediction is therefore half of it, and the interval all but a tenth at each
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -21,10 +19,12 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Fact, Machine, Overhead
+from fomkit.core.measurement import device_kind
 from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, TO_SHORT, ModelProfile
 from fomkit.core.units import BINARY, ITEM_BYTE, memory_text
 from fomkit.ops.autocast import narrow_order
 from fomkit.ops.check import check_table
+from fomkit.ops.columns import cached
 from fomkit.ops.conv_methods import im2col_byte
 from fomkit.ops.precision import (
     DEFAULTS,
@@ -48,21 +48,6 @@ from fomkit.plan.memory import (
     standing_memory,
 )
 from fomkit.plan.options import Options, choose_sizes
-from fomkit.prediction.estimates import cached
-
-DeviceKind = Literal["gpu", "cpu", ""]
-_GPU = re.compile(r"\b(nvidia|tesla|geforce|quadro|radeon|instinct|gcn\d|[cr]dna\d?|gpu|cuda)\b")
-_CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|neoverse|graviton|arm|processor)\b")
-
-
-def device_kind(machine: Machine) -> DeviceKind:
-    """Return gpu or cpu by architecture, else by title; "" where neither text identifies one, or a text both."""
-    for text in (machine.device.architecture, machine.title):
-        is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
-        if is_gpu is not is_cpu:
-            return "gpu" if is_gpu else "cpu"
-    return ""
-
 
 STEPS = 8
 """Number of sizes at which the memory of a model's step is cached."""

@@ -119,8 +119,8 @@ def options_of(
 
 def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
     """Return the named sizes of a study; raise for a size that the profile cannot be resized to."""
+    from fomkit.ops.columns import cached
     from fomkit.ops.resize import sizes_used  # imported here: they load pandas, which the help text does not need
-    from fomkit.prediction.estimates import cached
 
     sizes = dict(model.sizes)
     for name, value in wanted.items():

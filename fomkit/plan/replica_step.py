@@ -17,6 +17,7 @@ from fomkit.core.job import Algorithm, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import OF_SIZES, Data, ModelProfile
 from fomkit.core.transformer import UPDATE
+from fomkit.ops.columns import cached
 from fomkit.ops.precision import Formats
 from fomkit.ops.resize import resize_ops
 from fomkit.parallel.step import (
@@ -36,7 +37,6 @@ from fomkit.plan.memory import Held, standing_memory
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, held_of_step
 from fomkit.plan.options import Options
 from fomkit.plan.step import Terms, with_waits
-from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 
 NORM_BYTE = 4

@@ -39,7 +39,6 @@ Array = NDArray[np.float64]
 INPUT = "input"
 """Name of the overhead per step that is the input pipeline, which runs beside the device."""
 
-
 COMMON = 0.5
 """Share of the variance of an op's error that is common to all ops of its kind and time source on a machine; the
 rest is the op's own. Estimated from tables of held-out machines (docs/adr/0048)."""
@@ -286,11 +285,14 @@ def device_times(ops: Ops, uses: Uses, level: float, bare: int = 0) -> DeviceTim
     `uses`: error that use in a step adds to kernel timings (`fomkit.plan.coverage`); `level`: of the intervals;
     `bare`: how many of the last variants are without the error of use.
     """
-    seconds, (first, shares), distinct = ops.seconds, _families(ops.kinds), ops.same.max(0, initial=-1) + 1
-    width, family = seconds.shape[2], first + ops.sources
+    seconds, width = ops.seconds, ops.seconds.shape[2]
+    first, shares = _families(ops.kinds)
+    family = first + ops.sources
     families, share = _sum_cells(family, width), shares[family]
-    same = _sum_cells(ops.same, width) if (distinct < len(ops.same)).any() else None
-    value, common, squares, common_root, own_root = seconds[0].sum(0), [], [], np.sqrt(share), np.sqrt(1 - share)
+    common_root, own_root = np.sqrt(share), np.sqrt(1 - share)
+    # Rows of one op have the same error, so they are added up before they are squared.
+    same = _sum_cells(ops.same, width) if (ops.same.max(0, initial=-1) + 1 < len(ops.same)).any() else None
+    common, squares = [], []
     for sides in (seconds[0] - seconds[1], seconds[2] - seconds[0]):
         alone = own_root * sides
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, len(ops.same), alone)
@@ -301,6 +303,7 @@ def device_times(ops: Ops, uses: Uses, level: float, bare: int = 0) -> DeviceTim
     for less, more in use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level):
         below[in_use] += less**2
         above[in_use] += more**2
+    value = seconds[0].sum(0)
     whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
     shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
     return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)

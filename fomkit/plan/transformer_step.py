@@ -16,6 +16,7 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.transformer import Transformer
+from fomkit.ops.columns import cached
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
@@ -29,7 +30,6 @@ from fomkit.plan.options import host_waited
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_of
 from fomkit.plan.transformer_plan import HEAD, WORDS, Blocks, Pass, Stage, TransformerPlan, Work
-from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
 

@@ -21,11 +21,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
-from fomkit.ops.columns import Words, choose_words, first_alike
+from fomkit.ops.columns import Words, cached, choose_words, first_alike
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIMES, in_order
 from fomkit.prediction import composed, estimates, exact, interpolate, prior, transfer
 from fomkit.prediction.composed import CALL, PART
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, numbers, places_of
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, is_in, numbers, places_of
 from fomkit.prediction.exact import row_major, settle
 from fomkit.prediction.exchange import estimate_collective
 from fomkit.prediction.families import VIEWS

@@ -14,11 +14,11 @@ import numpy as np
 
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
-from fomkit.ops.columns import Words, choose_words
+from fomkit.ops.columns import Words, cached, choose_words
 from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.prediction import estimates, transfer
-from fomkit.prediction.estimates import Answers, Estimator, Rows, as_rows, cached, is_in, item_bytes
+from fomkit.prediction.estimates import Answers, Estimator, Rows, as_rows, is_in, item_bytes
 from fomkit.prediction.families import servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.rates import cached_byte, value_of

@@ -1,12 +1,10 @@
-"""The interface of estimators: their input (`Rows`), their output (`Answers`), and a cache of results by table.
+"""The interface of estimators: their input (`Rows`) and their output (`Answers`).
 
 `Rows` is a table as plain columns: a column is read at its first use, and selecting rows copies no column.
-`cached` keeps a result while the table that it was computed from is in use; tables of profiles never change.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +20,7 @@ from fomkit.ops.columns import (
     Columns,
     Words,
     as_words,
+    cached,
     combinations,
     derive,
     numbered,
@@ -224,42 +223,6 @@ def item_bytes(rows: Table) -> Matrix:
 def same_texts(rows: Table, *columns: str) -> tuple[list[tuple[str, ...]], Places]:
     """Return the distinct combinations of text columns, by first appearance, and each row's number of them."""
     return as_rows(rows).same_texts(columns)
-
-
-Result = TypeVar("Result")
-
-TABLES = 32
-"""Tables whose results are cached, the most recently used; a machine with a short table uses a dozen others."""
-PAIRS = 256
-"""Cached results of one table with a second object, the most recently used: in a sweep, each point has its own
-device and machine."""
-
-_Results = OrderedDict[tuple[int, str], tuple[object, Any]]
-_CACHE: OrderedDict[int, tuple[pd.DataFrame, _Results, _Results]] = OrderedDict()
-"""By table: the table, what was made of it alone, and of it with something else."""
-
-
-def cached(table: pd.DataFrame, also: object, name: str, make: Callable[[], Result]) -> Result:
-    """Return a result from the cache, or compute and store it.
-
-    `table`: the key, by identity; it must not be changed in place; `also`: a second object that the result depends
-    on, by identity too, or None; `name`: name of the result; `make`: computes it.
-    """
-    if id(table) not in _CACHE or _CACHE[id(table)][0] is not table:
-        _CACHE[id(table)] = (table, OrderedDict(), OrderedDict())
-    _CACHE.move_to_end(id(table))
-    while len(_CACHE) > TABLES:
-        _CACHE.popitem(last=False)
-    _, alone, pairs = _CACHE[id(table)]
-    results, key = alone if also is None else pairs, (id(also), name)
-    if key not in results or results[key][0] is not also:
-        results[key] = (also, make())
-    result: Result = results[key][1]
-    if also is not None:
-        results.move_to_end(key)
-        while len(results) > PAIRS:
-            results.popitem(last=False)
-    return result
 
 
 Record = Mapping[str, Any]

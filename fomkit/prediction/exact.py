@@ -18,7 +18,7 @@ import pandas as pd
 from fomkit.core.interval import half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.columns import Words, alike, words_of
+from fomkit.ops.columns import Words, alike, cached, words_of
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
@@ -86,7 +86,7 @@ def _turned(column: Callable[[str], Any], pairs: list[tuple[str, str]], turned: 
 def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do the same as `settle_engines`, on plain columns."""
     rows = row_major(rows)
-    timed: set[tuple[str, ...]] = estimates.cached(
+    timed: set[tuple[str, ...]] = cached(
         machine.timings, None, "engines", lambda: {*estimates.same_texts(machine.timings, "dtype", "engine")[0]}
     )
     known = timed | {(peak.dtype, peak.engine) for peak in machine.device.peaks}
@@ -145,7 +145,7 @@ def _known_values(timings: pd.DataFrame, kind: str) -> dict[str, Matrix]:
 def _candidates(rows: Rows, timings: pd.DataFrame, kind: str) -> Rows:
     """Select the rows of a kind whose sizes each occur in some timing; cheaper than joining all rows."""
     at = np.flatnonzero(is_in(rows, "kind", kind))
-    known = estimates.cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
+    known = cached(timings, None, f"sizes of {kind}", partial(_known_values, timings, kind))
     for name, values in known.items():
         if not len(at):
             break
@@ -193,8 +193,8 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
     """
     rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
-    known = estimates.cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
-    own_names = estimates.cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
+    known = cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
+    own_names = cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
     first, number = alike(
         [rows.number(name) if name in _NUMBERS else rows.text(name).codes for name in (*keys, *free)]
     )
@@ -301,11 +301,9 @@ def _answers(
     rows: Rows, found: list[tuple[int, ...]], number: Places, timings: pd.DataFrame, spread: float, interval: float
 ) -> Answers:
     """Return the median over each row's hits, for each row that has any."""
-    met = estimates.cached(timings, None, f"hits at {interval}", dict[tuple[int, ...], _Hit])
-    known = estimates.cached(
-        timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True))
-    )
-    figures = estimates.cached(timings, None, "figures of hits", partial(_numbers_of_hits, known))
+    met = cached(timings, None, f"hits at {interval}", dict[tuple[int, ...], _Hit])
+    known = cached(timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True)))
+    figures = cached(timings, None, "figures of hits", partial(_numbers_of_hits, known))
     for places in found:
         if places and places not in met:
             met[places] = _hit(np.array(places), known, figures, spread, interval)
@@ -337,15 +335,13 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     """
     found: list[Answers] = []
     for kind in sorted({kind for (kind,) in estimates.same_texts(rows, "kind")[0]}):
-        timings = estimates.cached(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
+        timings = cached(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):
             continue
         places, number = hits(candidates, timings, kind)
         if any(places):
-            spread = estimates.cached(
-                timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind)
-            )
+            spread = cached(timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind))
             found.append(_answers(candidates, places, number, timings, spread, interval))
     return estimates.join_answers(found)
 

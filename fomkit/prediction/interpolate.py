@@ -14,7 +14,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, op_half_width
 from fomkit.core.machine import Machine
-from fomkit.ops.columns import Words, concatenate_in_order, rounded, significant
+from fomkit.ops.columns import Words, cached, concatenate_in_order, rounded, significant
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
 from fomkit.prediction import gp, monotone
@@ -30,7 +30,7 @@ from fomkit.prediction.beside_facts import (
     with_repeats,
     with_vectors,
 )
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, numbers, places_of
+from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, join_answers, numbers, places_of
 from fomkit.prediction.exact import between_timings, op_flags
 from fomkit.prediction.families import (
     VIEWS,

@@ -23,7 +23,7 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
-from fomkit.ops.columns import Words, choose_words, significant
+from fomkit.ops.columns import Words, cached, choose_words, significant
 from fomkit.prediction import estimates, tiles
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, is_in, numbers
 from fomkit.prediction.families import conv_output
@@ -297,7 +297,7 @@ def _running_maxima(rows: Rows, machine: Machine, interval: float, stepped: bool
 
     # Another batch mostly has the same rungs.
     same = (names, significant(numbers(smaller, "byte")).tobytes(), machine.excluded, id(machine.typical))
-    times = estimates.cached(machine.timings, machine.device, f"{stepped} {interval} {same}", climbed)
+    times = cached(machine.timings, machine.device, f"{stepped} {interval} {same}", climbed)
     left, right = times[:, line, below], times[:, line, last]
     share = (size - rungs[below]) / np.maximum(rungs[last] - rungs[below], 1.0)
     return np.asarray(left + (right - left) * share, np.float64)

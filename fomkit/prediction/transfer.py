@@ -19,7 +19,7 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE, STANDS_IN
-from fomkit.ops.columns import Words, alike, words_of
+from fomkit.ops.columns import Words, alike, cached, words_of
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
@@ -200,7 +200,7 @@ def _faster_of_mirrored(asked: Rows, stored: Rows, known: Answers, mirrored: Ans
 
 def _commonest_orders(products: Table, timings: pd.DataFrame) -> Matrix:
     """Return the commonest storage order of each product's class in the table; NaN where the table has its own."""
-    table = estimates.cached(timings, None, "storage orders", partial(_timed_orders, timings))
+    table = cached(timings, None, "storage orders", partial(_timed_orders, timings))
     classes, orders = _classes(products), _orders(products)
     first, number = alike([classes.codes, orders])
     found = np.full(len(first), np.nan)
@@ -272,7 +272,7 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
     Peaks of both are stated, with the same accumulation format (default fp32), and no timing has another.
     """
     peaks = [peak for peak in machine.device.peaks if peak.engine == "matrix"]
-    timed = estimates.cached(machine.timings, None, "formats of sums", partial(_sum_dtypes, machine.timings))
+    timed = cached(machine.timings, None, "formats of sums", partial(_sum_dtypes, machine.timings))
     found: dict[str, _Sibling] = {}
     for own, there in product(peaks, peaks):
         if there.dtype == STANDS_IN.get(own.dtype):

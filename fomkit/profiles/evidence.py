@@ -36,15 +36,14 @@ from numpy.typing import NDArray
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
-from fomkit.core.measurement import Plausibility, Surface, TimedWork, TypicalTables
+from fomkit.core.measurement import Plausibility, Surface, TimedWork, TypicalTables, device_kind
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import read_bytes, read_rows
 from fomkit.ops.check import check_table
+from fomkit.ops.columns import cached
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import COSTS
-from fomkit.plan.memory_of import device_kind
 from fomkit.prediction.donors import Others, as_others
-from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.tiles import Form, chips_of
 from fomkit.profiles.locate import file_key, is_shipped, shipped_folder, user_cached

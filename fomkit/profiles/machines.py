@@ -21,8 +21,8 @@ import pandas as pd
 from fomkit.core.errors import FomkitError, letters
 from fomkit.core.machine import Machine, with_room
 from fomkit.files.write import write_whole
+from fomkit.ops.columns import cached
 from fomkit.ops.tables import TABLES, in_order
-from fomkit.prediction.estimates import cached
 from fomkit.profiles.locate import is_shipped, locate, user_cached_profile
 
 if TYPE_CHECKING:

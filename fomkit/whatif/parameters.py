@@ -16,13 +16,13 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, shrinks
 from fomkit.core.machine import HOST, RATES, Fact, Machine, change_fact, peak_name
+from fomkit.core.measurement import device_kind
 from fomkit.core.model import OF_A_RUN, ModelProfile
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.resize import sizes_used
 from fomkit.plan.content import Ends, as_content
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.evidence import ops_to_time, steps_if_timed
-from fomkit.plan.memory_of import device_kind
 from fomkit.plan.options import NODES, Options, change_overhead, link_names, overhead_name
 from fomkit.plan.step import INPUT
 from fomkit.prediction.exact import settled_ops

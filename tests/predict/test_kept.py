@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 
 import fomkit
+from fomkit.ops import columns
+from fomkit.ops.columns import _CACHE, PAIRS, TABLES, cached
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction import estimates
 from fomkit.prediction.cascade import original
-from fomkit.prediction.estimates import _CACHE, PAIRS, TABLES, cached
 
 
 @pytest.fixture
 def limits_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use an empty cache with the product's limits, instead of the tests' common one (`KEPT` in `read_once`)."""
-    monkeypatch.setattr(estimates, "_CACHE", OrderedDict())
-    monkeypatch.setattr(estimates, "TABLES", TABLES)
-    monkeypatch.setattr(estimates, "PAIRS", PAIRS)
+    monkeypatch.setattr(columns, "_CACHE", OrderedDict())
+    monkeypatch.setattr(columns, "TABLES", TABLES)
+    monkeypatch.setattr(columns, "PAIRS", PAIRS)
 
 
 @pytest.mark.usefixtures("limits_of_users")
