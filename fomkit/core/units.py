@@ -364,16 +364,6 @@ def exact_quantity(value: float, dimension: str) -> str:
     return best
 
 
-def capacity_text(byte: float) -> str:
-    """Write a memory's capacity exactly, in the unit of its profile; one that a system counted in bytes, as MiB.
-
-    >>> capacity_text(24e9), capacity_text(25_276_502_016.0)
-    ('24 GB', '24,106 MiB')
-    """
-    exact = exact_quantity(byte, "byte")
-    return memory_text(byte) if exact.endswith(" B") else exact
-
-
 def readable_time(value: float) -> str:
     """Write a time [s] in its most readable unit, unless that rounds it."""
     number, _, unit = format_quantity(value, "time_s", 6).replace(",", "").partition(" ")

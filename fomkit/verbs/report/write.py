@@ -21,7 +21,7 @@ from fomkit.core.interval import level_text
 from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.units import Precision, capacity_text, format_quantity
+from fomkit.core.units import Precision, format_quantity
 from fomkit.files.op_csv import format_table
 from fomkit.files.write import check_absent, write_whole
 from fomkit.ops.precision import DEFAULTS
@@ -29,6 +29,7 @@ from fomkit.output import charts
 from fomkit.output.decisions import format_setting
 from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Table, check_libraries, render_book
 from fomkit.output.suites import format_merit, merit_caveats
+from fomkit.output.values import capacity_text
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate
