@@ -75,7 +75,7 @@ class SuiteResult(Shown):
     @property
     def excludes(self) -> tuple[str, ...]:
         """Terms that the rates of the figure of merit leave out because they are not stated."""
-        return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
+        return tuple(dict.fromkeys(term for one in self.counted for term in one.excludes or ()))
 
     @property
     def alone(self) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from fomkit.core.units import (
     agree,
     by_key,
     count_text,
+    exact_quantity,
     format_mebibyte,
     format_number,
     format_quantity,
@@ -105,6 +106,16 @@ def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
 
 def _origin(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
+
+
+def capacity_text(byte: float) -> str:
+    """Write a memory's capacity exactly, in the unit of its profile; one that a system counted in bytes, as MiB.
+
+    >>> capacity_text(24e9), capacity_text(25_276_502_016.0)
+    ('24 GB', '24,106 MiB')
+    """
+    exact = exact_quantity(byte, "byte")
+    return memory_text(byte) if exact.endswith(" B") else exact
 
 
 def _fact_text(fact: Stated | None, dimension: str) -> str:

@@ -136,9 +136,9 @@ def _feed(step: Step, one: FeedForward, tokens: Many, name: str = "feed-forward"
     """Add a feed-forward layer, or that of each expert; ``tokens``: of one, ``own``: where its output is added."""
     inner = tokens.times((experts or 1) * one.width)
     step.product(f"{name} in", tokens, (1 + one.gated) * one.width, step.hidden, bias=one.bias, experts=experts)
-    # Serving engines have kernels of their own for activations, which tables time: a name that training avoids.
-    names = ("bias, GELU", "SiLU, gate") if step.megatron else ("activation", "activation")
-    step.run(names[one.gated], "gated" if one.gated else "activation", inner)
+    # The rate of an "activation" with its gate is that of serving engines' own kernels (`prediction.rates`).
+    step.run("SiLU, gate" if one.gated and step.trains else "activation", "gated" if one.gated else "activation",
+             inner)  # fmt: skip
     step.product(f"{name} out", tokens, step.hidden, one.width, bias=one.bias, own=own, experts=experts)
 
 

@@ -272,7 +272,7 @@ def merit_blocks(result: Comparison) -> list[Merit]:
         under = [*result.baseline, *(one for one in result.estimates if one.machine.name == target)]
         blocks.append(
             merit_content(
-                merit, worst, excludes=sorted({term for one in under for term in one.excludes}),
+                merit, worst, excludes=list(dict.fromkeys(term for one in under for term in one.excludes)),
                 unfit=unfit_of(under), explained=result.explained.get(target, ()), alone=result.alone(target),
             )
         )  # fmt: skip

@@ -92,7 +92,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         unit_per_day={name: rate.value if rate else None for name, rate in rates.items()},
         ratio=ratio.value if ratio else None, ratio_interval=ratio,
         weight=merit.weights.get(line.name) if merit else None,
-        excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
+        excludes=dict.fromkeys(term for one in (old, new) for term in one.excludes or ()),
         excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
         explained=explained and explained.share, measured_run=explained and explained.message,
         machines=machines,

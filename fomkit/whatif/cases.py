@@ -199,7 +199,7 @@ class OneModel(Subject):
         one = self.estimate
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope,
-                "excludes": sorted(one.excludes), "does_not_fit": one.fit.message,
+                "excludes": list(one.excludes), "does_not_fit": one.fit.message,
                 "notes": list(verdict_on(one.machine)), "conditions": conditions_content(one)}  # fmt: skip
 
     @cached_property

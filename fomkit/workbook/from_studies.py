@@ -217,7 +217,7 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     distinct = {one.machine.name: one.machine for one in every}
     machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
-    excludes = sorted({term for one in every for term in one.excludes})
+    excludes = list(dict.fromkeys(term for one in every for term in one.excludes))
     unfit = ((one.machine.name, f"{one.model.name} {one.fit.message}") for one in every if one.fit.message)
     alone = [result.alone(merit.target.machine) for merit in result.merits]
     return SheetModel(

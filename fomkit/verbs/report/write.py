@@ -27,6 +27,7 @@ from fomkit.files.write import check_absent, write_whole
 from fomkit.ops.precision import DEFAULTS
 from fomkit.output import charts
 from fomkit.output.decisions import format_setting
+from fomkit.output.machines import capacity_text
 from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Table, check_libraries, render_book
 from fomkit.output.suites import format_merit, merit_caveats
 from fomkit.output.values import capacity_text
