@@ -19,7 +19,7 @@ from fomkit.core.units import (
 )
 from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
-from fomkit.output.values import capacity_text, format_interval, job_words
+from fomkit.output.values import format_interval, job_words
 from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
-from fomkit.core.units import count_text, exact_quantity, format_number, format_quantity, memory_text
+from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.output.screen import Entry
 
 if TYPE_CHECKING:
@@ -113,13 +113,3 @@ def job_lines(one: Entry) -> list[str]:
         f"  {exposed / step:.1%} of a step is exposed communication ({seconds(exposed)} of the "
         f"{seconds(busy)} that links are busy), {bubble / step:.1%} waiting for other stages{advice}",
     ]
-
-
-def capacity_text(byte: float) -> str:
-    """Write a memory's capacity exactly, in the unit of its profile; one that a system counted in bytes, as MiB.
-
-    >>> capacity_text(24e9), capacity_text(25_276_502_016.0)
-    ('24 GB', '24,106 MiB')
-    """
-    exact = exact_quantity(byte, "byte")
-    return memory_text(byte) if exact.endswith(" B") else exact

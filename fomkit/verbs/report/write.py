@@ -30,7 +30,6 @@ from fomkit.output.decisions import format_setting
 from fomkit.output.machines import capacity_text
 from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Table, check_libraries, render_book
 from fomkit.output.suites import format_merit, merit_caveats
-from fomkit.output.values import capacity_text
 from fomkit.plan.content import estimate_content
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import Estimate
