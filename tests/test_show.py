@@ -369,7 +369,7 @@ def test_a_name_of_both_is_an_error_with_the_choices(root: Path, tmp_path: Path)
     ("arguments", "words"),
     [
         (["v10"], "no model or machine profile of this name. The nearest names are 'v100'"),
-        (["lecture.suite.yaml"], "schema is 'fomkit/suite/1'. Expected 'fomkit/model/1' or 'fomkit/machine/1'"),
+        (["lecture.suite.yaml"], "lecture.suite.yaml: is a suite. 'fomkit fom lecture.suite.yaml' rates machines"),
         (["Lecture suite"], "lecture: is a suite, "),
         (["v100", "--by", "op"], "is a machine, and --by is for models. Leave it out."),
         (["alexnet", "--top", "95"], "95 (9500%) is not a share of a total. Give more than 0% and at most 100%"),
