@@ -23,8 +23,7 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import read_measurements
-from fomkit.validation.cells import make_cells
-from fomkit.validation.verdicts import agreement
+from fomkit.validation.cells import agreement, make_cells
 from fomkit.verbs.estimates import estimate
 from fomkit.verbs.profiles import machine
 

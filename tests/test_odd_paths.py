@@ -1,4 +1,4 @@
-"""Links that lead nowhere, one file for two outputs, a part of a layout given twice: one message each, nothing lost."""
+"""Links that lead nowhere, one file for two outputs, parts given twice: one message each, nothing lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_an_output_that_is_a_link_to_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out.json").symlink_to("absent.json")
     done = in_this_process("estimate", "p1b3", "--target", "v100", "-o", "out.json", "--force", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "fomkit: out.json: is a link that leads to no file. Correct it, or name the file itself.\n"
+    assert (
+        done.stderr == "fomkit: out.json: is a link that leads to no file. Correct it, or name the file itself.\n"
+    )
     assert (tmp_path / "out.json").is_symlink()
 
 

@@ -178,10 +178,12 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
     shown = write_workbook(sheet_model_of(result), path, only)
     if only is None:
         return
-    typer.echo(f"free texts that {path} contains; read them before you send it:", err=True)
+    choices.print_aside(f"free texts that {path} contains; read them before you send it:")
     for sort, texts in free_texts(shown).items():
         more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-        typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
+        choices.print_aside(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}")
+    back = f"fomkit review RETURNED.xlsx --issued {quote(path.as_posix())}"
+    choices.print_aside(f"Next, when the vendor has sent it back: {back}")
 
 
 def _profile_path(
@@ -240,7 +242,7 @@ def _deliver(result: Any, command: Command, path: Path | None, given: Mapping[st
     if aside:
         print(_file_content(result, answer, command, command.prints), end="")
     for line in () if command.stores else answer.said:
-        print(line, file=sys.stderr)
+        choices.print_aside(line)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, as_json)
     if path is not None and command.prints and not as_json:
@@ -401,7 +403,7 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
     if told and command.stores and (then := command.stores.then(result)):
         print(f"Next: {then.format(file=quote(path.as_posix()))}")
     for line in answer.said:
-        print(line, file=sys.stderr)
+        choices.print_aside(line)
 
 
 def _with_flags(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:

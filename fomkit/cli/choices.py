@@ -114,13 +114,23 @@ def standard_output() -> Screen:
     return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
 
 
+def _for_standard_error(text: str) -> str:
+    """Wrap a text where standard error is a terminal, without breaking words."""
+    if not sys.stderr.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 60)
+    whole = partial(fill, width=width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(whole, text.splitlines()))
+
+
+def print_aside(text: str) -> None:
+    """Print a remark beside the answer, on standard error."""
+    print(_for_standard_error(text), file=sys.stderr)
+
+
 def print_error(message: str) -> None:
-    """Print an error message on standard error; on a terminal it is wrapped without breaking words."""
-    shown = f"fomkit: {message}"
-    if sys.stderr.isatty():
-        width = max(shutil.get_terminal_size().columns, 60)
-        whole = partial(fill, width=width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        shown = "\n".join(map(whole, shown.splitlines()))
+    """Print an error message on standard error."""
+    shown = _for_standard_error(f"fomkit: {message}")
     if _coloured(sys.stderr):
         shown = typer.style("fomkit:", fg="red", bold=True) + shown.removeprefix("fomkit:")
     print(shown, file=sys.stderr)

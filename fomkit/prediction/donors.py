@@ -1,34 +1,24 @@
-"""Predict from other machines: ops with few timings here, changed machines, and collectives on stated links.
+"""Other machines' timings of a family: what they say of ops of which a machine has few timings itself.
 
 A Gaussian process over all machines that timed a family is conditioned on a machine's own rows (`condition`): what
 one machine shows of an op holds for similar ops on the others. With convolutions that others timed, the median
 error of left-out rows is 7 % instead of 13 (four fifths of a machine's own rows known).
-
-A machine with changed rates keeps the utilisation of the original (`rescale_answers`). A collective on links that
-the machine states is predicted as in a step of many devices (`estimate_collective`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Link, Machine
+from fomkit.core.machine import Machine
 from fomkit.core.measurement import chip_words
-from fomkit.core.units import format_quantity
-from fomkit.ops.columns import Words, choose_words
 from fomkit.prediction import gp
-from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by, places_of
-from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.families import ONE_WAY, FamilyName
+from fomkit.prediction.families import FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
-from fomkit.prediction.links import Collective
-from fomkit.prediction.rates import bounds, rates, starts_within
+from fomkit.prediction.rates import rates
 
 START_S = 8e-6
 """Cost of a call [s] to which the coefficient of calls is relative, as the others are to a stated rate."""
@@ -282,138 +272,3 @@ def condition(
     moved = float(kin.to_constant[machine] @ weights + constant * pull.sum())
     hyper = gp.Hyper(process.length, variance, process.noise)
     return Conditioned(moved, hyper, shapes[count:], mean, sites)
-
-
-ROOFLINE = "roofline"
-"""The time source that states the cost of launches separately; times from tables include it."""
-FROM_TABLE = ("measured", "interpolated", "extrapolated")
-"""Time sources that become transferred, because nothing was timed on the changed machine."""
-
-
-def original(machine: Machine) -> Machine:
-    """Return the machine as built, which the timings are of; its table is the same object in every call."""
-    if machine.origin is None:
-        return machine
-    timings = cached(machine.timings, None, "as built", lambda: machine.as_built().timings)
-    return replace(machine, device=machine.origin, origin=None, timings=timings)
-
-
-def stated(machine: Machine) -> Machine:
-    """Return the changed machine with only the timings that were stated for it."""
-    rows = cached(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
-    return replace(machine, timings=rows)
-
-
-def time_ratio(
-    time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
-) -> Matrix:
-    """Return the time on the changed machine as a share of the original's.
-
-    Launches that are separate in a time scale with the launch cost. The rest is the kernel, whose utilisation
-    floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel's time stays. All
-    arguments broadcast. Workbooks compute the same (`fomkit.workbook.records`).
-
-    `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where it is not separate;
-    `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
-
-    >>> ones = np.ones(1)
-    >>> time_ratio(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
-    [0.54]
-    """
-    fixed_s = starts_within(time_s, starts_s)
-    fixed_share = np.nan_to_num(fixed_s / time_s)
-    ratio = changed_floor_s / floor_s
-    return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
-
-
-def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
-    """Rescale predictions for the original machine to the changed one.
-
-    `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
-    """
-    built = original(machine)
-    rows = rows.take(places_of(answers.index, rows.index))
-    before, after = bounds(rows, built), bounds(rows, machine)
-    launch = built.device.launch_s
-    launches_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(answers.source.is_in(ROOFLINE), launches_s, 0.0)
-    costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
-    changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
-    share = time_ratio(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
-    sources = choose_words(answers.source.is_in(*FROM_TABLE), "transferred", answers.source)
-    launched = launches_s * changed_launch > after.floor_s
-    names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
-
-    def evidence(place: int) -> str:
-        return f"{share[place]:.3g} × that on {built.name} as built, equal utilisation ({answers.evidence(place)})"
-
-    return Answers(answers.index, answers.times * share, sources, names, evidence)
-
-
-AROUND = ("all_reduce", "broadcast", *ONE_WAY)
-"""Collectives for which there are formulas."""
-
-
-def _group(network: Network, ranks: int, link: str) -> Group | None:
-    """Place the ranks of a row: in a node, else in filled nodes if the link inside is stated, else one per node.
-
-    None where the machine states no link of the row's tier, or several.
-    """
-    devices = network.machine.node_devices
-    if link == "node" or (not link and devices is not None and ranks <= devices):
-        return Group(ranks, 1) if network.states("node") else None
-    if not network.states("system"):
-        return None
-    filled = devices is not None and ranks > devices and network.states("node")
-    return network.group(ranks) if filled else Group(1, ranks)
-
-
-def _words(link: Link) -> str:
-    rate, start = format_quantity(link.byte_per_s, "byte_per_s"), format_quantity(link.alpha_s, "time_s", 3)
-    return f"link of tier {link.tier}: {start} latency, {rate} {link.direction}"
-
-
-def _evidence(collective: str, ranks: int, found: Exchange) -> str:
-    known = [_words(link) for link in found.links]
-    tiers = {link.tier for link in found.links}
-    known += ["inside a node from its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
-    return "; ".join([*known, f"{collective} over {ranks} ranks {found.way}"])
-
-
-def _exchange(network: Network, collective: str, message_byte: float, ranks: int, link: str) -> Exchange | None:
-    """Return the fastest way of a collective; None where the machine's link for it is not defined."""
-    group = _group(network, ranks, link)
-    if group is None:
-        return None
-    try:
-        return network.exchange(cast("Collective", collective), message_byte, group)
-    except FomkitError:
-        # Its table has times of several libraries, and the row does not name one.
-        return None
-
-
-@opened_by(
-    lambda rows, machine: (
-        is_in(rows, "kind", "collective") & is_in(rows, "collective", *(AROUND if machine.links else ()))
-    )
-)
-def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
-    """Predict collectives of two or more ranks whose link the machine states (an `Estimator`)."""
-    words = {name: rows.text(name).cells() for name in ("collective", "link", "op")}
-    message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
-    networks = {op: Network(machine, level=interval, op=op) for op in {*words["op"]}}
-    found: dict[int, tuple[Exchange, str]] = {}
-    for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():
-        collective, devices = words["collective"][at], int(ranks[at])
-        network = networks[words["op"][at]]
-        one = _exchange(network, collective, float(message[at]), devices, words["link"][at])
-        if one is not None:
-            found[at] = one, _evidence(collective, devices, one)
-    chosen = np.fromiter(found, np.intp, len(found))
-    times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
-    # A table's times are interpolated along the size of the message.
-    of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
-    source, bound = (Words(of_table.astype(np.intp), words)
-                     for words in (("alpha_beta", "interpolated"), ("network", "measured")))  # fmt: skip
-    texts = [note for _, note in found.values()]
-    return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

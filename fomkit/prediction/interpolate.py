@@ -31,7 +31,7 @@ from fomkit.prediction.beside_facts import (
     with_vectors,
 )
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, numbers, places_of
-from fomkit.prediction.exact import between_timings, op_flags, timed_falls
+from fomkit.prediction.exact import between_timings, op_flags
 from fomkit.prediction.families import (
     VIEWS,
     families,
@@ -179,7 +179,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
 
     @cache
     def falls() -> Falls:
-        return timed_falls(rows)
+        return _timed_falls(rows)
 
     noise = row_noise(rows)
     if len(fit.row_noise):
@@ -189,6 +189,22 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
     alike = _constant_sizes(training, kind)
     differs = partial(_differs, alike=alike)
     return Family(fit, training, rows, precomputed, frozenset(alike), differs, describe, falls, {})
+
+
+def _timed_falls(timed: Rows) -> Falls:
+    """Find the pairs in which timings of products fall, along each growing side."""
+    log_s = np.log(timed.number("_time_s"))
+    found: list[tuple[Places, Places, Places]] = []
+    for axis in map(monotone.SIDES.index, monotone.GROWING):
+        along = np.full(len(timed), axis)
+        line, size = monotone.lines(timed, along)[1], monotone.sizes_along(timed, along)
+        order = np.lexsort((size, line))
+        first, second = order[:-1], order[1:]
+        falls = (line[first] == line[second]) & (size[first] < size[second]) & (log_s[second] < log_s[first])
+        found.append((first[falls], second[falls], along[: int(falls.sum())]))
+    first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
+    start, end = (np.log(monotone.sizes_along(timed.take(places), axes)) for places in (first, second))
+    return Falls(first, second, axes, start, end, log_s[second] - log_s[first])
 
 
 def correction_of(fitted: gp.Precomputed, query: gp.Queries, grid: Places = gp.NO_GRID) -> Matrix:

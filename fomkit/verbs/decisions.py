@@ -414,14 +414,14 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
     from fomkit.verbs.cost import check_costed, read_declared
     from fomkit.verbs.cost import cost as _cost
 
     check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
-    spread = spread_as(nodes, layout, links, node_devices)
+    placement = placement_of(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
     check_costed(target := as_machine(machine), declared, old)
-    return _cost(as_model(model, batch=options.batch), target, options, declared, old, spread)
+    return _cost(as_model(model, batch=options.batch), target, options, declared, old, placement)

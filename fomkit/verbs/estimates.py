@@ -84,13 +84,13 @@ def estimate(
     (287.2917, 8001, 1.87939)
     """
     from fomkit.plan.run import stated_run
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
 
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision, last_batch)
     check_counts(epochs=epochs, samples=samples)
-    target = (spread := spread_as(nodes, layout, links, node_devices)).on(as_machine(machine))
+    target = (placement := placement_of(nodes, layout, links, node_devices)).on(as_machine(machine))
     profile = stated_run(in_mode(model, mode, fusion, batch, sizes, inputs), epochs, samples, unit)
-    return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
+    return placement.estimate(profile, target, replace(options, scope=placement.scope([profile], [target], scope)))
 
 
 def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
@@ -195,17 +195,17 @@ def estimate_all(
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
-    spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
+    placement: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
     of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str], arguments: Sequence[str] | None,
 ) -> Comparison:  # fmt: skip
     """Estimate all models on all machines; `of_step`: arguments of `in_mode`; `of_run`: of `stated_run`."""
     from fomkit.plan.run import check_unit, stated_run
     from fomkit.profiles.models import code_last
-    from fomkit.verbs.compare import check_distinct, compare, spread_as
+    from fomkit.verbs.compare import check_distinct, compare, placement_of
 
     check_counts(epochs=of_run[0], samples=of_run[1])
     check_unit(of_run[2])
-    placed = spread_as(*spread)
+    placed = placement_of(*placement)
     if not machines:
         raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
@@ -230,7 +230,7 @@ def _compare_all(
     done = parts(len(named) * (len(machines) + (baseline is not None)))
     profiles = code_last(named, lambda model: stated_run(in_mode(model, *of_step), *of_run))
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
-                    measured=known, spread=placed)  # fmt: skip
+                    measured=known, placement=placed)  # fmt: skip
     if measurements is None:
         return found
     from fomkit.verbs.from_measurements import from_measurements, measured_content

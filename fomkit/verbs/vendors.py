@@ -289,9 +289,8 @@ def _cell_by_cell(
     if options.precision is not None:
         raise FomkitError("precision", "needs --grid. Without it, each row of the measurements states its own.")
     from fomkit.output.comparisons import format_compare
-    from fomkit.validation.cells import counted_once, make_cells
+    from fomkit.validation.cells import calibrated_on, cell_verdicts, counted_once, host_extended_from, make_cells
     from fomkit.validation.grid import compare_content
-    from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
 
     rows, notes = counted_once(about)
     verdicts = cell_verdicts(make_cells(rows, options, model.load, machine.load, parts(len(rows))), baseline)

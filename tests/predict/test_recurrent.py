@@ -12,7 +12,8 @@ from predict.machines import device, fact, machine
 from fomkit.ops.pricing import add_costs, recurrent_calls, split_recurrent
 from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import fit_timings
-from fomkit.prediction.cascade import AT_ONCE, WALKED, add_times
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.composed import AT_ONCE, WALKED
 from fomkit.prediction.families import FamilyName, training_rows
 
 LAYER = {"input_size": 200.0, "layers": 2.0, "directions": 2.0}
