@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from copy import copy
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from shlex import quote
 from types import UnionType
@@ -22,7 +23,7 @@ import typer
 
 from fomkit.cli import choices
 from fomkit.core.errors import FomkitError, ManyFomkitError
-from fomkit.files.csv import READ
+from fomkit.files.csv import READ, check_link
 from fomkit.verbs.answer import PROGRESS, Answer, Command, Help, command_of, help_of
 
 _TEXTS = {"model": "Model profile by name or path, or a model.py or ONNX file, which is profiled first."}
@@ -145,7 +146,10 @@ def _check_absent(arguments: Mapping[str, Any], output: Path | None, command: Co
     from fomkit.files.write import check_absent
 
     named = [arguments[name] for name in command.files] + ([] if arguments.get("resume") else [output])
-    check_absent([Path(one) for one in named if one is not None], force)
+    paths = [Path(one) for one in named if one is not None]
+    if len(set(map(realpath, paths))) < len(paths):
+        raise FomkitError(str(paths[0]), "is named for two outputs. Give each its own name.")
+    check_absent(paths, force)
     if command.streams and output is not None and not (force or arguments.get("resume")):
         from fomkit.output.files import KeptStretches
 
@@ -204,14 +208,17 @@ def _input_names(
     files = (
         name for name, one in parameters.items() if name in command.arguments or "Path" in str(one.annotation)
     )
-    values = [arguments[name] for name in files if name != "output"]
+    values = [arguments[name] for name in files if name not in ("output", *command.files)]
     every = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
     return [str(one) for one in every if isinstance(one, str | Path) and one != ""]
 
 
 def _check_no_input(path: Path | None, inputs: Sequence[str]) -> None:
     """Raise where the output file is also an input, which would be lost."""
-    if path is not None and path.resolve() in [Path(one).resolve() for one in inputs]:
+    for one in inputs:
+        if "/" in one or Path(one).suffix:  # not a name
+            check_link(Path(one))
+    if path is not None and realpath(path) in map(realpath, inputs):
         raise FomkitError(str(path), "is both input and output. Name another output with -o.")
 
 

@@ -91,7 +91,7 @@ def option(text: str, *names: str, **more: Any) -> Any:
 
 DELAY_S = 1.0
 """Time after which progress is shown on a terminal [s]."""
-SPARSE_S, MOST_SPARSE_S = 15.0, 120.0
+SPARSE_S, MOST_SPARSE_S = 20.0, 120.0
 """Time after which a line of progress is printed into a file or a pipe; each wait is twice the one before, up to
 the second time [s]."""
 

@@ -51,6 +51,12 @@ def check_file(path: Path) -> None:
     _check_mode(path, path.stat().st_mode)
 
 
+def check_link(path: Path) -> None:
+    """Raise for a link to a file that is not there, or to itself."""
+    if path.is_symlink() and not path.exists():
+        raise FomkitError(str(path), "is a link that leads to no file. Correct it, or name the file itself.")
+
+
 def open_file(path: Path) -> BinaryIO:
     """Open an untrusted file for reading.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fomkit.core.errors import FomkitError
-from fomkit.files.csv import READ
+from fomkit.files.csv import READ, check_link
 from fomkit.files.op_csv import format_table
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ def check_new_folder(folder: Path) -> None:
     """Raise when a folder exists, or cannot be made below the nearest one that exists."""
     if folder.exists() or folder.is_symlink():
         raise FomkitError(str(folder), "exists already. Name a new folder.")
-    above = next(one for one in folder.absolute().parents if one.exists())
+    above = next(one for one in folder.absolute().parents if one.exists() or one.is_symlink())
+    check_link(above)
     if not above.is_dir() or not os.access(above, os.W_OK):
         why = "is read-only" if above.is_dir() else "is a file"
         raise FomkitError(str(folder), f"cannot be made: {above} {why}. Name another folder.")
@@ -142,6 +143,7 @@ def check_new_folder(folder: Path) -> None:
 def check_absent(paths: list[Path], force: bool) -> None:
     """Raise when a file cannot be written, or exists and ``force`` is false."""
     for path in paths:
+        check_link(path)
         if path.is_dir():
             raise FomkitError(str(path), "is a folder. Choose another name.")
         if not path.parent.is_dir():

@@ -220,13 +220,15 @@ def parse_layout(texts: Iterable[str], base: Mapping[str, object] | None = None)
     >>> parse_layout(["tensor=8,sequence"]).model_devices
     8
     """
-    values: dict[str, object] = dict(base or {})
+    values: dict[str, object] = {}
     for word in (word for text in texts for word in text.split(",") if word.strip()):
         name, value = _read_word(word)
+        if name in values:
+            raise FomkitError(f"--layout {word.strip()}", f"{name} is given twice. Give it once.")
         if value is None and name in _NAMES:
             raise FomkitError(f"--layout {word.strip()}", f"{name} needs a value. Write, for example, {name}=2.")
         values[name] = value
-    return layout_from(values, "--layout")
+    return layout_from({**(base or {}), **values}, "--layout")
 
 
 def load_layout(path: Path, texts: Iterable[str] = ()) -> tuple[Layout, tuple[Link, ...]]:

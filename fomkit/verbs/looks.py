@@ -268,6 +268,8 @@ def _selected(
             raise FomkitError(where, f"is a machine, and {', '.join(named)} is for models. Leave it out.")
         return _facts_view(as_machine(path))
     _check_together(named)
+    if (events := given["timeline"]) is not None and Path(str(events)).suffix != ".json":
+        raise FomkitError(str(events), "has the wrong ending for a timeline. Use .json.")
     return as_model(path)
 
 
@@ -323,8 +325,6 @@ def _with_timeline(
     from fomkit.output.files import timeline_text
     from fomkit.plan.op_tables import timeline_content
 
-    if path.suffix != ".json":
-        raise FomkitError(str(path), "has the wrong ending for a timeline. Use .json.")
     if machine is not None:  # without one the argument was refused
         write_whole(path, timeline_text(timeline_content(model, machine, options)))
     note = f"timeline: {path}, predicted, for ui.perfetto.dev\n"
