@@ -22,8 +22,8 @@ from fomkit.ops.check import check_table
 from fomkit.ops.columns import Words, choose_words, first_alike
 from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
-from fomkit.prediction import donors, estimates, exact, interpolate, prior, transfer
-from fomkit.prediction.donors import original, rescale_answers, stated
+from fomkit.prediction import estimates, exact, exchange, interpolate, prior, transfer
+from fomkit.prediction.donors import BY_FACTS, attention_alike, original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, item_bytes
 from fomkit.prediction.exact import row_major, settle
 from fomkit.prediction.families import VIEWS, servable
@@ -236,7 +236,7 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
     return _in_turn(rows, machine, interval, steps)
 
 
-TABLE = (exact.estimate, interpolate.estimate)
+TABLE = (exact.estimate, partial(attention_alike, table=interpolate.estimate), interpolate.estimate)
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
@@ -254,16 +254,17 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     Returns the estimators before the sums, and those after them.
     """
     table = partial(_in_turn, steps=TABLE)
-    timed = (exact.estimate, partial(transfer.another_order, table=table), interpolate.estimate,
+    timed = (exact.estimate, partial(transfer.another_order, table=table), *TABLE[1:],
              partial(transfer.estimate, table=table))  # fmt: skip
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
-    by_rates = (partial(attention_gradients, table=prior.estimate), prior.estimate)
+    facts = (partial(attention_alike, table=prior.estimate, shapes=BY_FACTS), prior.estimate)
+    by_rates = (partial(attention_gradients, table=partial(_in_turn, steps=facts)), *facts)
     before = (partial(transfer.packed_weights, table=whole), *timed, formats,
               partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
               partial(one_kernel, steps=by_rates), partial(recurrences, product=whole))  # fmt: skip
     after = (partial(transfer.copied_data, table=table), partial(transfer.moved_data, table=table),
-             partial(transfer.row_gradients, table=table), donors.estimate_collective, *by_rates)  # fmt: skip
+             partial(transfer.row_gradients, table=table), exchange.estimate_collective, *by_rates)  # fmt: skip
     return before, after
 
 

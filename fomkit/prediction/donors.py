@@ -1,11 +1,11 @@
-"""Predict from other machines: ops with few timings here, changed machines, and collectives on stated links.
+"""Predict from other machines, or from other shapes: ops with few timings here, changed machines, and attention.
 
 A Gaussian process over all machines that timed a family is conditioned on a machine's own rows (`condition`): what
 one machine shows of an op holds for similar ops on the others. With convolutions that others timed, the median
 error of left-out rows is 7 % instead of 13 (four fifths of a machine's own rows known).
 
-A machine with changed rates keeps the utilisation of the original (`rescale_answers`). A collective on links that
-the machine states is predicted as in a step of many devices (`estimate_collective`).
+A machine with changed rates keeps the utilisation of the original (`rescale_answers`). Attention of a shape that
+no table has is predicted as attention of one that tables have (`attention_alike`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from fomkit.core.errors import FomkitError
-from fomkit.core.machine import Link, Machine
+from fomkit.core.interval import op_half_width
+from fomkit.core.machine import Machine
 from fomkit.core.measurement import chip_words
-from fomkit.core.units import format_quantity
-from fomkit.ops.columns import Words, choose_words
-from fomkit.prediction import gp
-from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by, places_of
-from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.families import ONE_WAY, FamilyName
+from fomkit.ops.columns import choose_words
+from fomkit.ops.families.products import attention
+from fomkit.prediction import estimates, gp, tiles
+from fomkit.prediction.estimates import Answers, Estimator, Rows, cached, is_in, numbers, places_of
+from fomkit.prediction.families import FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
-from fomkit.prediction.links import Collective
+from fomkit.prediction.prior import bounded_by
 from fomkit.prediction.rates import bounds, rates, starts_within
+from fomkit.prediction.transfer import BASELINE, widen
 
 START_S = 8e-6
 """Cost of a call [s] to which the coefficient of calls is relative, as the others are to a stated rate."""
@@ -150,9 +151,8 @@ def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> 
     kept = [at for at, one in enumerate(stored["machines"]) if one not in (machine.name, machine.device_of)]
     if not kept:
         return None
-    architectures = [stored["architectures"][at] for at in kept]
+    architectures, unit = [stored["architectures"][at] for at in kept], unit_of(machine, name)
     log_s = np.array(stored["log_s"], np.float64)[kept]
-    unit = unit_of(machine, name)
     common = 2 * (~np.isnan(log_s)).sum(0) >= len(kept)
     terms = np.array(stored["terms"])[common]
 
@@ -309,9 +309,8 @@ def time_ratio(
 ) -> Matrix:
     """Return the time on the changed machine as a share of the original's.
 
-    Launches that are separate in a time scale with the launch cost. The rest is the kernel, whose utilisation
-    floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel's time stays. All
-    arguments broadcast. Workbooks compute the same (`fomkit.workbook.records`).
+    Launches that are separate in a time scale with the launch cost. The rest is the kernel, whose utilisation is
+    kept, so it scales with the floor; without one it stays. All broadcast; see also `fomkit.workbook.records`.
 
     `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where it is not separate;
     `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
@@ -320,9 +319,7 @@ def time_ratio(
     >>> time_ratio(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
     [0.54]
     """
-    fixed_s = starts_within(time_s, starts_s)
-    fixed_share = np.nan_to_num(fixed_s / time_s)
-    ratio = changed_floor_s / floor_s
+    fixed_share, ratio = np.nan_to_num(starts_within(time_s, starts_s) / time_s), changed_floor_s / floor_s
     return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
 
 
@@ -350,70 +347,103 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     return Answers(answers.index, answers.times * share, sources, names, evidence)
 
 
-AROUND = ("all_reduce", "broadcast", *ONE_WAY)
-"""Collectives for which there are formulas."""
+NARROWEST = 64.0
+"""Kernels of attention pad narrower heads to this width."""
+WITHOUT_MASK, OTHER_WIDTH = 0.25, 0.3
+"""Standard deviations of ln(time): of attention without a mask by attention with one, and per octave between the
+width of its heads and the nearest timed one (docs/adr/0093)."""
+CHUNKS = "chunk"  # attention of several queries over more keys
+
+Shapes = Mapping[str, tuple[float, float]]
+"""The narrowest and widest timed heads of attention, by part (`tiles.attention_parts`) or `CHUNKS`."""
+BY_FACTS: Shapes = {"": (NARROWEST, np.inf), tiles.DECODE: (NARROWEST, np.inf), "full": (NARROWEST, NARROWEST)}
+"""Those from which facts alone predict; wider heads of encoders ran by programs that other boards need not use."""
 
 
-def _group(network: Network, ranks: int, link: str) -> Group | None:
-    """Place the ranks of a row: in a node, else in filled nodes if the link inside is stated, else one per node.
+def _is_chunk(rows: Rows) -> Flags:
+    return (numbers(rows, "q_len") > 1) & (numbers(rows, "q_len") < numbers(rows, "kv_len"))
 
-    None where the machine states no link of the row's tier, or several.
+
+def _timed_shapes(timings: pd.DataFrame, dtype: str) -> Shapes:
+    own = estimates.as_rows(timings)
+    own = own.take(is_in(own, "kind", "attention") & is_in(own, "dtype", dtype))
+    part, width = np.where(_is_chunk(own), CHUNKS, tiles.attention_parts(own)), numbers(own, "head_dim")
+    return {one: (float(width[part == one].min()), float(width[part == one].max())) for one in {*part.tolist()}}
+
+
+def _as_shapes(rows: Rows, shapes: Shapes) -> tuple[Flags, Matrix, Matrix]:
+    """Return which attention is predicted as masked squares, heads as padded, and octaves to the nearest timed."""
+    part, width = tiles.attention_parts(rows), numbers(rows, "head_dim")
+    width = np.maximum(width, min([NARROWEST, *(one for one, _ in shapes.values())]))
+    least, most = shapes.get("full", (np.inf, 0.0))
+    unmasked = (part == "full") & ((width < least) | (width > most))
+    squares = (unmasked | (_is_chunk(rows) & (CHUNKS not in shapes))) & ("" in shapes)
+    apart, part = np.zeros(len(rows)), np.where(squares, "", part)
+    for name, (least, most) in shapes.items():
+        apart[part == name] = np.log2(np.maximum(least / width, width / most))[part == name]
+    return squares, width, np.maximum(apart, 0.0)
+
+
+def _as_squares(rows: Rows) -> Rows:
+    """Return attention as that of as many masked squares as have its tiles: their side is its number of keys."""
+    sizes = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim")
+    batch, queries, keys, heads, groups, width = (numbers(rows, name) for name in sizes)
+    side = np.maximum(keys, np.minimum(queries, tiles.TILE))
+    squares = rows.assign(q_len=side, kv_len=side, causal=1.0)
+    many = batch * queries / side * tiles.computed_share(rows) / tiles.computed_share(squares)
+    flop, byte, _ = attention(BASELINE, many, heads, groups, side, side, width, estimates.item_bytes(rows))
+    return squares.assign(batch=many, flop=flop, byte=byte)
+
+
+def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], interval: float) -> Answers:
+    squares, width, apart = _as_shapes(rows, shapes)
+    which = squares | (width > numbers(rows, "head_dim")) | (apart > 0)
+    rows, squares, width, apart = rows.take(which), squares[which], width[which], apart[which]
+    padded, queries, heads = width / numbers(rows, "head_dim"), numbers(rows, "q_len"), numbers(rows, "heads")
+    wide = rows.assign(head_dim=width, flop=numbers(rows, "flop") * padded)
+    queried = (_as_squares(wide.take(squares)), wide.take(~squares))
+    known = estimates.join_answers([predict(some) for some in queried if len(some)])
+    at = places_of(known.index, rows.index)
+    factor = np.exp(op_half_width(interval) * np.hypot(WITHOUT_MASK * squares, OTHER_WIDTH * apart))[at]
+    times = widen(known.times, factor, factor)
+    times[1] /= np.minimum(padded[at], 2.0)  # there may be a kernel of half the width
+
+    def evidence(place: int) -> str:
+        row, text = at[place], known.evidence(place)
+        sort = "masked attention of as many tiles" if squares[row] else "attention"
+        return f"as {sort}, heads of {width[row]:g} ({text})" if squares[row] or padded[row] > 1 else text
+
+    source = choose_words(squares[at], estimates.transferred(known.source), known.source)
+    found, chunks = Answers(known.index, times, source, known.limit, evidence), squares & _is_chunk(rows)
+    packed = chunks & (queries * heads <= tiles.TILE * numbers(rows, "kv_heads"))
+    for at_most, more in ((packed, queries), (chunks, np.ones(len(rows)))):
+        one = wide.assign(q_len=1.0, heads=heads * more, flop=numbers(wide, "flop") * more / queries)
+        others = predict(one.take(at_most)) if at_most.any() else estimates.NO_ANSWERS
+        slower = widen(others.times, 1.0, np.exp(op_half_width(interval) * WITHOUT_MASK))  # a library may not pack
+        found = bounded_by(found, others.timed(slower), longer=at_most is chunks)
+    return found
+
+
+def _is_plain(rows: Rows, _machine: Machine) -> Flags:
+    fused = is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix") & is_in(rows, "pass_name", BASELINE)
+    return fused & ~(numbers(rows, "shared_dim") > 0)
+
+
+@estimates.opened_by(_is_plain)
+def attention_alike(
+    rows: Rows, machine: Machine, interval: float, *, table: Estimator, shapes: Shapes | None = None
+) -> Answers:
+    """Predict attention of shapes that no table has by those of shapes that tables have (an `Estimator`).
+
+    Without a mask, with heads of a width that was timed with a mask only, it takes as long as masked attention of
+    as many tiles. So do several queries over more keys, but no longer than one query of as many more heads (one
+    tile), and no less than one query. Narrow heads are padded. `shapes`: of tables; None for the machine's own.
     """
-    devices = network.machine.node_devices
-    if link == "node" or (not link and devices is not None and ranks <= devices):
-        return Group(ranks, 1) if network.states("node") else None
-    if not network.states("system"):
-        return None
-    filled = devices is not None and ranks > devices and network.states("node")
-    return network.group(ranks) if filled else Group(1, ranks)
-
-
-def _words(link: Link) -> str:
-    rate, start = format_quantity(link.byte_per_s, "byte_per_s"), format_quantity(link.alpha_s, "time_s", 3)
-    return f"link of tier {link.tier}: {start} latency, {rate} {link.direction}"
-
-
-def _evidence(collective: str, ranks: int, found: Exchange) -> str:
-    known = [_words(link) for link in found.links]
-    tiers = {link.tier for link in found.links}
-    known += ["inside a node from its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
-    return "; ".join([*known, f"{collective} over {ranks} ranks {found.way}"])
-
-
-def _exchange(network: Network, collective: str, message_byte: float, ranks: int, link: str) -> Exchange | None:
-    """Return the fastest way of a collective; None where the machine's link for it is not defined."""
-    group = _group(network, ranks, link)
-    if group is None:
-        return None
-    try:
-        return network.exchange(cast("Collective", collective), message_byte, group)
-    except FomkitError:
-        # Its table has times of several libraries, and the row does not name one.
-        return None
-
-
-@opened_by(
-    lambda rows, machine: (
-        is_in(rows, "kind", "collective") & is_in(rows, "collective", *(AROUND if machine.links else ()))
-    )
-)
-def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
-    """Predict collectives of two or more ranks whose link the machine states (an `Estimator`)."""
-    words = {name: rows.text(name).cells() for name in ("collective", "link", "op")}
-    message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
-    networks = {op: Network(machine, level=interval, op=op) for op in {*words["op"]}}
-    found: dict[int, tuple[Exchange, str]] = {}
-    for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():
-        collective, devices = words["collective"][at], int(ranks[at])
-        network = networks[words["op"][at]]
-        one = _exchange(network, collective, float(message[at]), devices, words["link"][at])
-        if one is not None:
-            found[at] = one, _evidence(collective, devices, one)
-    chosen = np.fromiter(found, np.intp, len(found))
-    times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
-    # A table's times are interpolated along the size of the message.
-    of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
-    source, bound = (Words(of_table.astype(np.intp), words)
-                     for words in (("alpha_beta", "interpolated"), ("network", "measured")))  # fmt: skip
-    texts = [note for _, note in found.values()]
-    return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)
+    found = []
+    for dtype in {*rows.text("dtype").words}:
+        own = rows.take(is_in(rows, "dtype", dtype))
+        make = partial(_timed_shapes, machine.timings, dtype)
+        known = cached(machine.timings, None, f"attention in {dtype}", make) if shapes is None else shapes
+        if len(own) and known:
+            found.append(_by_shapes(own, known, lambda some: table(some, machine, interval), interval))
+    return estimates.join_answers(found)

@@ -1,7 +1,7 @@
 """Predict the time of a collective on a machine (`Network.exchange`).
 
 Inside a node the machine's own table of collectives has priority (`table_time`); otherwise its links and the
-formulas of `fomkit.prediction.links` are used.
+formulas of `fomkit.prediction.links` are used. `estimate_collective` predicts rows of a table of ops so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, hypot, isnan, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,11 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level, half_width
 from fomkit.core.machine import Link, Machine, Tier
+from fomkit.core.units import format_quantity
+from fomkit.ops.columns import Words
 from fomkit.prediction import links
-from fomkit.prediction.estimates import cached
+from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by
+from fomkit.prediction.families import ONE_WAY
 from fomkit.prediction.gp import Matrix
 from fomkit.prediction.links import Collective, Duration, LinkInterval
 
@@ -339,3 +342,72 @@ class Network:
         """Return the time of one message from a device to another [s]."""
         ends = self.ends(tier, message_byte)
         return self._span(ends.duration(lambda line: line.alpha_s + message_byte / line.byte_per_s))
+
+
+AROUND = ("all_reduce", "broadcast", *ONE_WAY)
+"""Collectives for which there are formulas."""
+
+
+def _group(network: Network, ranks: int, link: str) -> Group | None:
+    """Place the ranks of a row: in a node, else in filled nodes if the link inside is stated, else one per node.
+
+    None where the machine states no link of the row's tier, or several.
+    """
+    devices = network.machine.node_devices
+    if link == "node" or (not link and devices is not None and ranks <= devices):
+        return Group(ranks, 1) if network.states("node") else None
+    if not network.states("system"):
+        return None
+    filled = devices is not None and ranks > devices and network.states("node")
+    return network.group(ranks) if filled else Group(1, ranks)
+
+
+def _words(link: Link) -> str:
+    rate, start = format_quantity(link.byte_per_s, "byte_per_s"), format_quantity(link.alpha_s, "time_s", 3)
+    return f"link of tier {link.tier}: {start} latency, {rate} {link.direction}"
+
+
+def _evidence(collective: str, ranks: int, found: Exchange) -> str:
+    known = [_words(link) for link in found.links]
+    tiers = {link.tier for link in found.links}
+    known += ["inside a node from its table"] if tiers == {"system"} and found.way.startswith("in stages") else []
+    return "; ".join([*known, f"{collective} over {ranks} ranks {found.way}"])
+
+
+def _exchange(network: Network, collective: str, message_byte: float, ranks: int, link: str) -> Exchange | None:
+    """Return the fastest way of a collective; None where the machine's link for it is not defined."""
+    group = _group(network, ranks, link)
+    if group is None:
+        return None
+    try:
+        return network.exchange(cast("Collective", collective), message_byte, group)
+    except FomkitError:
+        # Its table has times of several libraries, and the row does not name one.
+        return None
+
+
+@opened_by(
+    lambda rows, machine: (
+        is_in(rows, "kind", "collective") & is_in(rows, "collective", *(AROUND if machine.links else ()))
+    )
+)
+def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Predict collectives of two or more ranks whose link the machine states (an `Estimator`)."""
+    words = {name: rows.text(name).cells() for name in ("collective", "link", "op")}
+    message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
+    networks = {op: Network(machine, level=interval, op=op) for op in {*words["op"]}}
+    found: dict[int, tuple[Exchange, str]] = {}
+    for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():
+        collective, devices = words["collective"][at], int(ranks[at])
+        network = networks[words["op"][at]]
+        one = _exchange(network, collective, float(message[at]), devices, words["link"][at])
+        if one is not None:
+            found[at] = one, _evidence(collective, devices, one)
+    chosen = np.fromiter(found, np.intp, len(found))
+    times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
+    # A table's times are interpolated along the size of the message.
+    of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
+    source, bound = (Words(of_table.astype(np.intp), words)
+                     for words in (("alpha_beta", "interpolated"), ("network", "measured")))  # fmt: skip
+    texts = [note for _, note in found.values()]
+    return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

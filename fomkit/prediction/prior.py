@@ -335,17 +335,17 @@ def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
     return answers.chosen(np.flatnonzero(~np.isnan(times[0])))
 
 
-def _faster_of(found: Answers, others: Answers) -> Answers:
-    """Replace predictions by others that are shorter."""
-    at = estimates.places_of(found.index, others.index)
+def bounded_by(found: Answers, others: Answers, note: str = "", *, longer: bool = False) -> Answers:
+    """Replace predictions by others that are shorter, or longer; ``note`` is put before the evidence of these."""
+    at, sign = estimates.places_of(found.index, others.index), -1.0 if longer else 1.0
     both = np.flatnonzero(at >= 0)  # others may contain none of them
-    less = both[others.time_s[at[both]] < found.time_s[both]]
+    less = both[sign * others.time_s[at[both]] < sign * found.time_s[both]]
     times = found.times.copy()
     times[:, less] = others.times[:, at[less]]
     taken = set(less.tolist())
 
     def evidence(place: int) -> str:
-        return f"faster in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
+        return f"{note}{others.evidence(at[place])}" if place in taken else found.evidence(place)
 
     return Answers(
         found.index, times, found.source, found.limit.replaced(less, others.limit.taken(at[less])), evidence
@@ -368,7 +368,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     found, wide = _in_format(rows, machine, interval), np.flatnonzero(is_in(rows, "dtype", "tf32"))
     if not len(wide):
         return found
-    return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
+    in_fp32 = _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval)
+    return bounded_by(found, in_fp32, "faster in fp32: ")
 
 
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
