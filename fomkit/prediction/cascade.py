@@ -23,7 +23,7 @@ from fomkit.ops.columns import Words, choose_words, first_alike
 from fomkit.ops.families.products import GATES, gemm
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
 from fomkit.prediction import estimates, exact, exchange, interpolate, prior, transfer
-from fomkit.prediction.donors import BY_FACTS, attention_alike, original, rescale_answers, stated
+from fomkit.prediction.donors import attention_alike, original, rescale_answers, stated
 from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, item_bytes
 from fomkit.prediction.exact import row_major, settle
 from fomkit.prediction.families import VIEWS, servable
@@ -258,7 +258,7 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
              partial(transfer.estimate, table=table))  # fmt: skip
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
-    facts = (partial(attention_alike, table=prior.estimate, shapes=BY_FACTS), prior.estimate)
+    facts = (partial(attention_alike, table=prior.estimate, by_facts=True), prior.estimate)
     by_rates = (partial(attention_gradients, table=partial(_in_turn, steps=facts)), *facts)
     before = (partial(transfer.packed_weights, table=whole), *timed, formats,
               partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),

@@ -21,6 +21,7 @@ import pandas as pd
 from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import chip_words
+from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import choose_words
 from fomkit.ops.families.products import attention
 from fomkit.prediction import estimates, gp, tiles
@@ -347,17 +348,16 @@ def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
     return Answers(answers.index, answers.times * share, sources, names, evidence)
 
 
-NARROWEST = 64.0
-"""Kernels of attention pad narrower heads to this width."""
+NARROWEST = 64.0  # kernels of attention pad narrower heads to this width
 WITHOUT_MASK, OTHER_WIDTH = 0.25, 0.3
 """Standard deviations of ln(time): of attention without a mask by attention with one, and per octave between the
 width of its heads and the nearest timed one (docs/adr/0093)."""
 CHUNKS = "chunk"  # attention of several queries over more keys
-
 Shapes = Mapping[str, tuple[float, float]]
 """The narrowest and widest timed heads of attention, by part (`tiles.attention_parts`) or `CHUNKS`."""
-BY_FACTS: Shapes = {"": (NARROWEST, np.inf), tiles.DECODE: (NARROWEST, np.inf), "full": (NARROWEST, NARROWEST)}
-"""Those from which facts alone predict; wider heads of encoders ran by programs that other boards need not use."""
+BY_FACTS: Shapes = {"": (NARROWEST, np.inf), tiles.DECODE: (NARROWEST, np.inf)}
+OF_16_BITS: Shapes = {**BY_FACTS, "full": (NARROWEST, NARROWEST)}
+"""Those from which facts predict; wider heads of encoders ran by programs that other boards need not use."""
 
 
 def _is_chunk(rows: Rows) -> Flags:
@@ -399,8 +399,8 @@ def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], i
     squares, width, apart = _as_shapes(rows, shapes)
     which = squares | (width > numbers(rows, "head_dim")) | (apart > 0)
     rows, squares, width, apart = rows.take(which), squares[which], width[which], apart[which]
-    padded, queries, heads = width / numbers(rows, "head_dim"), numbers(rows, "q_len"), numbers(rows, "heads")
-    wide = rows.assign(head_dim=width, flop=numbers(rows, "flop") * padded)
+    own, queries, heads, flop = (numbers(rows, name) for name in ("head_dim", "q_len", "heads", "flop"))
+    wide = rows.assign(head_dim=width, flop=flop * (padded := width / own))
     queried = (_as_squares(wide.take(squares)), wide.take(~squares))
     known = estimates.join_answers([predict(some) for some in queried if len(some)])
     at = places_of(known.index, rows.index)
@@ -431,19 +431,20 @@ def _is_plain(rows: Rows, _machine: Machine) -> Flags:
 
 @estimates.opened_by(_is_plain)
 def attention_alike(
-    rows: Rows, machine: Machine, interval: float, *, table: Estimator, shapes: Shapes | None = None
+    rows: Rows, machine: Machine, interval: float, *, table: Estimator, by_facts: bool = False
 ) -> Answers:
     """Predict attention of shapes that no table has by those of shapes that tables have (an `Estimator`).
 
     Without a mask, with heads of a width that was timed with a mask only, it takes as long as masked attention of
     as many tiles. So do several queries over more keys, but no longer than one query of as many more heads (one
-    tile), and no less than one query. Narrow heads are padded. `shapes`: of tables; None for the machine's own.
+    tile), and no less than one query. Narrow heads are padded. `by_facts`: the machine's table is not used.
     """
     found = []
     for dtype in {*rows.text("dtype").words}:
         own = rows.take(is_in(rows, "dtype", dtype))
         make = partial(_timed_shapes, machine.timings, dtype)
-        known = cached(machine.timings, None, f"attention in {dtype}", make) if shapes is None else shapes
+        facts = OF_16_BITS if ITEM_BYTE[dtype] == 2 else BY_FACTS
+        known = facts if by_facts else cached(machine.timings, None, f"attention in {dtype}", make)
         if len(own) and known:
             found.append(_by_shapes(own, known, lambda some: table(some, machine, interval), interval))
     return estimates.join_answers(found)

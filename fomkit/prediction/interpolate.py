@@ -40,6 +40,7 @@ from fomkit.prediction.families import (
     servable,
     training_key,
     training_rows,
+    warm_part,
     with_tiles,
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
@@ -220,7 +221,7 @@ def _queries(family: Family, rows: Rows, kind: str) -> gp.Queries:
 
 
 def _in_parts(
-    rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family
+    rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family, warm: Matrix | float
 ) -> tuple[Matrix, Matrix]:
     """Do `no_longer_than_parts` for rows of one fit; `mean`: their `log_mean`."""
     fit = family.fit
@@ -233,7 +234,7 @@ def _in_parts(
     def correct(parts: Rows, grid: Places) -> Matrix:
         return correction_of(family.fitted, _queries(family, parts, kind), grid)
 
-    return no_longer_than_parts(rows, log_s, far, KINDS[kind].dimensions, means, correct)
+    return no_longer_than_parts(rows, log_s, far, KINDS[kind].dimensions, means, correct, warm)
 
 
 def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
@@ -277,15 +278,18 @@ def _corrected(
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
-def _answers(rows: Rows, kind: str, terms: Matrix, query: gp.Queries, family: Family, interval: float) -> Answers:
-    """Predict rows by a fit; ``query``: their features (`features_of`)."""
+def _answers(
+    rows: Rows, kind: str, terms: Matrix, query: gp.Queries, family: Family, interval: float,
+    warm: Matrix | float = 0.0,
+) -> Answers:  # fmt: skip
+    """Predict rows by a fit; ``query``: their features (`features_of`); ``warm``: `rates.warm_part`."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
     spread, anywhere = deviation_of(found, typical, share_of_own=bool(len(fit.spread))), found.distance
     mean = log_mean(fit, rows, terms)
     log_s = between_timings(family.rows, family.training, rows, kind, mean + found.mean)
     unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
-    log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family)
+    log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family, warm)
     far = rows.once(family.differs, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
@@ -388,7 +392,9 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 else:
                     tiled = with_tiles(features[own], served, kind, len(family.training))
                     query = gp.Queries.of(_seen(family.fit, tiled, served, kind))
-                yield with_repeats(_answers(served, kind, terms[own], query, family, interval), family, interval)
+                warm = warm_part(served, machine.device)
+                answers = _answers(served, kind, terms[own], query, family, interval, warm)
+                yield with_repeats(answers, family, interval)
 
 
 @cache

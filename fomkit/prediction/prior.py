@@ -420,8 +420,9 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     at = np.flatnonzero(is_in(rows, "kind", *PLAIN))
     least = (rows.take(at), found.chosen(at), times.source.taken(at), cached_byte(machine.device))
     seconds[:, at] = np.maximum(seconds[:, at], least_seconds(*least))
-    seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
+    # A raised value has the error above it that it had before.
+    seconds[2] = np.maximum(seconds[2], times.high_s * (seconds[0] / times.time_s))
     below = stated & (seconds[0] < found.floor_s)
 
     def limit() -> Words:
