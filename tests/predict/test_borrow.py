@@ -16,7 +16,6 @@ from fomkit.prediction.calibration import fit_timings
 from fomkit.prediction.donors import (
     Others,
     Process,
-    _group,
     _own_share,
     _site_noise,
     condition,
@@ -25,7 +24,7 @@ from fomkit.prediction.donors import (
 )
 from fomkit.prediction.estimates import Timed, as_rows
 from fomkit.prediction.exact import row_major
-from fomkit.prediction.exchange import Network
+from fomkit.prediction.exchange import Network, _group
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.profiles.evidence import others_of, with_fits
 from fomkit.profiles.machines import load_machine
