@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import argparse
 import base64
+import struct
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 import fomkit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "report"))
-from browser import opened
+from browser import PICTURED, opened, words_to
 
 WIDTH = 1120
-LAST = "#e0-roof"
-"""The last element of the page in the picture."""
+
+
+def described(png: bytes, words: str) -> bytes:
+    """Return a PNG with a description; a test compares it with the words of today's report."""
+    content = b"iTXt" + b"Description\0\0\0\0\0" + words.encode()
+    chunk = struct.pack(">I", len(content) - 4) + content + struct.pack(">I", zlib.crc32(content))
+    return png[:-12] + chunk + png[-12:]  # before the last chunk, IEND
 
 
 def main() -> None:
@@ -32,15 +39,15 @@ def main() -> None:
         page = Path(folder) / "report.html"
         fomkit.write_report(fomkit.estimate(*options.names), page)
         with opened(page, WIDTH) as window:
-            last = window.find_element("css selector", LAST).rect
+            last = window.find_element("id", PICTURED).rect
             height = int(last["y"] + last["height"]) + 16
             shot = window.execute_cdp_cmd(
                 "Page.captureScreenshot",
                 {"format": "png", "optimizeForSpeed": False, "captureBeyondViewport": True,
                  "clip": {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}},
             )  # fmt: skip
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_bytes(base64.b64decode(shot["data"]))
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_bytes(described(base64.b64decode(shot["data"]), words_to(page)))
     print(f"{options.output}: {options.output.stat().st_size / 1e3:.0f} kB")
 
 

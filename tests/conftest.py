@@ -127,6 +127,14 @@ def children_are_ready() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def logs_are_short() -> None:
+    """Print no progress of commands that are slow because the machine is busy."""
+    from fomkit.cli import choices  # not while tests are collected
+
+    choices.SPARSE_S = 1e6
+
+
 @pytest.fixture
 def started_anew(children_are_ready: None) -> Iterator[None]:  # noqa: ARG001 - it is undone
     """Start a test's child processes as for a user, for tests of the process itself."""

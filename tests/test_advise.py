@@ -490,18 +490,10 @@ def test_the_text_is_narrow_and_says_why(shipped) -> None:
     assert len(to_csv(lines_of_findings(shipped.content)).splitlines()) == 1 + len(shipped.content["findings"])
 
 
-NUMBER = re.compile(r"\d[\d,]*\.?\d*")
-
-
 def test_the_page_shows_what_is_printed(root) -> None:
-    """The same words, and figures that a new fit of the tables may move a little."""
     page = (root / "docs" / "advise.md").read_text(encoding="utf-8")
     shown = page.split("<!-- advice resnet50 v100 -->")[1].split("```")[1].split()
-    printed = fomkit.advise("resnet50", "v100").summary().split()[: len(shown)]
-    assert [NUMBER.sub("#", word) for word in printed] == [NUMBER.sub("#", word) for word in shown]
-    for old, new in zip(shown, printed, strict=True):
-        figures = [[float(number.replace(",", "")) for number in NUMBER.findall(word)] for word in (old, new)]
-        assert figures[1] == pytest.approx(figures[0], rel=0.1), (old, new)
+    assert shown == fomkit.advise("resnet50", "v100").summary().split()[: len(shown)]
 
 
 def test_the_page_names_every_rule(root) -> None:

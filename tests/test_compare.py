@@ -23,8 +23,7 @@ from fomkit.profiles.locate import locate
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
 from fomkit.readers.measurements import read_measurements
-from fomkit.validation.cells import make_cells
-from fomkit.validation.verdicts import agreement
+from fomkit.validation.cells import agreement, make_cells
 from fomkit.verbs.estimates import estimate
 from fomkit.verbs.profiles import machine
 
@@ -185,10 +184,12 @@ def test_a_machine_without_a_profile_leaves_its_cell_and_says_so(tmp_path: Path)
 
 
 def test_bad_input_is_one_message(tmp_path: Path) -> None:
-    path = str(table(tmp_path, "p1b3,v100,epoch_s,5,,,100,fp32,1,device,measured,"))
+    path = str(table(tmp_path, "p1b3,v100,epoch_s,5,,,100,fp32,1,device,measured,",
+                     "tc1,v100,sample_per_s,9,,,20,fp32,1,device,measured,"))  # fmt: skip
     for arguments, said in (
         (("nope", "--measured", path), "has no row of the model 'nope'"),
         (("--measured", path, "--calibrate-on", "tc1"), "no measured epoch"),
+        (("--measured", path, "--calibrate-on", "nt3"), "no row of the model 'nt3'"),
         (("--measured", path, "--host-from", "a"), "no row of the machine 'a'"),
         (("--measured", path, "--host-from", "v100"), "no host term"),
         (("--measured", path, "-t", "titn"), "no row of the machine 'titn'"),

@@ -19,12 +19,14 @@ import fomkit
 from fomkit.cli.choices import parse_sizes
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
+from fomkit.core.transformer import Attention, Block, FeedForward
 from fomkit.frontends.config import profile_config
 from fomkit.frontends.config_file import KNOWN, read_architecture
 from fomkit.ops.fusion import NOTES, Fusion
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.parallel.transformer import Split, as_table, block_rows
+from fomkit.parallel.kernels import as_table, tensors_of
+from fomkit.parallel.transformer import TENSORS_OUTSIDE, Split, training_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
 from fomkit.profiles.models import load_model
@@ -376,8 +378,8 @@ def test_layouts_share_what_the_sizes_say(tmp_path: Path, name: str, tensor: int
     assert profile.transformer.parameters == pytest.approx(profile.parameters_total, rel=left_out, abs=0)
     kinds = profile.transformer.kinds
     whole, split = (
-        pd.concat([add_costs(as_table(block_rows(of, Split(1, by, False, "bf16")))).eval(f"count = count * {many}")
-                   for many, of in kinds])
+        pd.concat([add_costs(as_table(block)).eval(f"count = count * {many}") for (many, _), block in
+                   zip(kinds, training_rows(profile.transformer, Split(1, by, False, "bf16")), strict=False)])
         for by in (1, tensor)
     )  # fmt: skip
     # A tensor group does not split routers and what compresses keys.
@@ -411,9 +413,68 @@ def test_a_training_takes_as_long_with_one_device_as_its_layout(
     made = profile_config(write(tmp_path, PUBLIC[name]["config"], f"{name}.json"), batch=16)
     plain, alone = (fomkit.estimate(made, "h100-sxm", **one, **asked) for one in ({}, {"layout": "data=1"}))
     # In fp8, a layout also counts the words among the weights that a step quantises.
-    assert alone.step.value == pytest.approx(plain.step.value, rel=5e-3 if "fp8" in asked.values() else 1e-4)
-    assert alone.step.low == pytest.approx(plain.step.low, rel=0.05)
-    assert alone.step.high == pytest.approx(plain.step.high, rel=0.05)
+    near = 5e-3 if "fp8" in asked.values() else 1e-3
+    assert alone.step.value == pytest.approx(plain.step.value, rel=near / 10 if near == 1e-3 else near)
+    assert (alone.step.low, alone.step.high) == pytest.approx((plain.step.low, plain.step.high), rel=near)
+    # What other lines of a suite, and another board of the chip, have in common with it.
+    assert alone.step.shared == pytest.approx(plain.step.shared, rel=0.01)
+    assert [share for _, share in alone.step.common] == pytest.approx(
+        [share for _, share in plain.step.common], rel=10 * near
+    )
+
+
+def test_a_training_in_fp32_moves_twice_the_bytes_of_one_in_bf16(tmp_path: Path) -> None:
+    """Norms, activations and additions go over numbers of 4 bytes, and no gradient is added to a wider sum."""
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        made = profile_config(write(tmp_path, {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": dtype}), batch=2)
+        ops = resize_ops(made.ops, made.sizes, made.name)
+        found[dtype] = ops.set_index(["op", "pass_name"])[["read_byte", "write_byte"]]
+    wide, narrow = found["float32"], found["bfloat16"]
+    for op in ("norm 1", "SiLU, gate", "attention added to the stream", "positions", "words"):
+        assert wide.loc[(op, "forward")].tolist() == (2 * narrow.loc[(op, "forward")]).tolist()
+    left_out = {op for op, _ in narrow.index} - {op for op, _ in wide.index}
+    casts = {"logits to fp32", "logits from fp32", "parameters to the short format"}
+    assert {op for op in left_out if not op.endswith("to the fp32 sum")} >= casts
+
+
+def test_ops_of_a_training_are_the_same_whatever_runs_their_kernels(tmp_path: Path) -> None:
+    """Biases of experts, sums of heads' norms, slots for tokens and tensors are those of the model."""
+    for name in ("gpt-oss-20b", "olmo2-7b", "gpt2-xl"):
+        config = write(tmp_path, {**PUBLIC[name]["config"], "torch_dtype": "bfloat16"})
+        made = {fusion: profile_config(config, batch=2, fusion=fusion) for fusion in get_args(Fusion)}
+        ops = {fusion: resize_ops(one.ops, one.sizes, name).set_index("op") for fusion, one in made.items()}
+        tensors = {fusion: float(one.loc["Adam", "tensors"]) for fusion, one in ops.items()}
+        # Layouts leave out the smallest biases and sinks of GPT-OSS, and so does the profile that they share.
+        assert tensors["eager"] == tensors["compiled"] >= tensors["vendor"]
+        assert tensors["vendor"] == tensors["eager"] or name == "gpt-oss-20b"
+        if name == "gpt-oss-20b":
+            places = -(-2 * 4096 * 4 // 32)
+            for by, width in (("in", 2 * 2880), ("out", 2880)):
+                summed = ops["compiled"].loc[f"feed-forward {by}, by bias"]
+                assert set(summed["numel"]) == {32 * places * width}
+        if name == "olmo2-7b":  # one norm of all heads, not one of each
+            rows = {float(one.loc["norms of queries and keys", "row"].iloc[0]) for one in
+                    (ops["vendor"], ops["compiled"])}  # fmt: skip
+            assert rows == {8192}
+
+
+def test_an_activation_takes_as_long_in_every_training(tmp_path: Path) -> None:
+    config = write(tmp_path, {**PUBLIC["llama3.2-1b"]["config"], "torch_dtype": "bfloat16"})
+    found = [
+        fomkit.estimate(profile_config(config, batch=4, fusion=one), "h100-sxm").ops
+        for one in ("vendor", "compiled")
+    ]
+    times = [ops.loc[ops["op"].eq("SiLU, gate") & ops["pass_name"].eq("forward"), "time_s"] for ops in found]
+    assert times[0].tolist() == times[1].tolist()
+
+
+def test_the_tensors_of_gpt2_are_those_of_its_code() -> None:
+    """The shipped GPT-2 was traced."""
+    shipped = fomkit.model("gpt2").ops
+    (tensors,) = shipped.loc[shipped["kind"].eq("optimizer"), "tensors"]
+    one = Block(Attention(12, 12, 64, (True, True), rotary=False), FeedForward(3072, gated=False, bias=True))
+    assert tensors == 12 * tensors_of(one, 2) + TENSORS_OUTSIDE
 
 
 def test_experts_are_trained_by_a_product_each(tmp_path: Path) -> None:
@@ -449,7 +510,7 @@ def test_a_step_that_waits_for_its_host_is_the_same_with_a_layout_and_without(tm
     made = profile_config(write(tmp_path, GPT), batch=batch)
     plain, laid = (fomkit.estimate(made, "h100-sxm", batch=batch, **how) for how in ({}, {"layout": "data=1"}))
     assert laid.step.value == pytest.approx(plain.step.value, rel=2e-6)
-    assert laid.step.low == pytest.approx(plain.step.low, rel=0.03)
+    assert (laid.step.low, laid.step.high) == pytest.approx((plain.step.low, plain.step.high), rel=1e-3)
     assert dict(laid.coverage) == pytest.approx(dict(plain.coverage), abs=1e-5)
     step = plain.step_time
     assert step.host_launch_s is not None
@@ -510,7 +571,7 @@ def test_a_step_whose_blocks_wait_names_the_device_with_its_host(tmp_path: Path)
     step = fomkit.estimate(made, "h100-sxm").step_time
     assert step.host_launch_s.value < step.device_s.value < step.paced_s.value == step.wall_s.value
     explained = fomkit.estimate_all([made], ["h100-sxm"]).summary(explain=True)
-    assert "device and host 37.63 ms" in " ".join(explained.split())
+    assert "device and host 37.62 ms" in " ".join(explained.split())
     assert "parts of the step wait for it" in " ".join(fomkit.advise(made, "h100-sxm").summary().split())
 
 

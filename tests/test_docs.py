@@ -43,6 +43,7 @@ from fomkit.profiles.records import MeasuredOpsRecord, MeasuredRecord, ModelReco
 from fomkit.profiles.suites import GivenRecord, SuiteRecord, load_suite
 from fomkit.readers.measurements import read_measurements
 from fomkit.verbs.suite_content import suite_content
+from fomkit.verbs.vendors import accept
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TEXT = (DOCS / "profiles.md").read_text(encoding="utf-8")
@@ -191,6 +192,15 @@ def test_the_suite_of_the_page_is_rated(tmp_path) -> None:
     assert content["fom"]["value"] > 1
     assert [one["deviation"] for one in content["deviations"]] == ["batch 20 → 64 (quality not shown)"]
     assert set(rows("The means", "mean", SUITES)) == set(MEANS)
+
+
+def test_the_delivery_of_the_page_is_judged(tmp_path) -> None:
+    for name, block in re.findall(r'^```\w+ title="(.*?)"\n(.*?)^```$', SUITES, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    told = accept(tmp_path / "example.suite.yaml", "v100", tmp_path / "delivered.csv").content
+    assert [one["verdict"] for one in told["lines"]] == ["met", "met"]
+    aside = [row["said"] for one in told["lines"] for row in one["rows"] if not row["used"]]
+    assert aside == ["its batch is 64; 20 is expected"]
 
 
 @pytest.mark.usefixtures("files")

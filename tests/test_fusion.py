@@ -31,8 +31,8 @@ def moved_byte(parts: tuple[Part, ...]) -> float:
     )
 
 
-def one_kernel(rule: str, gradient: int) -> int:
-    return SHORT * sum(ONE_KERNEL[rule][gradient])
+def one_kernel(rule: str, gradient: int) -> float:
+    return moved_byte(ONE_KERNEL[rule][gradient])
 
 
 def test_each_rule_counts_what_is_read_and_written_before_and_after() -> None:

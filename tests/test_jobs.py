@@ -22,7 +22,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.job import _runs_at_once, time_job
 from fomkit.plan.options import HOST_OP_S, Options
 from fomkit.plan.scaling import stepper_of, with_user_links
-from fomkit.plan.transformer_plan import Timed, TransformerPlan
+from fomkit.plan.transformer_plan import TransformerPlan, Work
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Group, Network
 from fomkit.profiles.campaigns import load_campaign
@@ -164,7 +164,7 @@ def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatc
     asked: list[float] = []
     update = TransformerPlan.update
 
-    def asked_for(plan: TransformerPlan, parameters: float, tensors: float, **more: Any) -> Timed:
+    def asked_for(plan: TransformerPlan, parameters: float, tensors: float, **more: Any) -> Work:
         asked.append(tensors)
         assert 0 < more["of_blocks"] < parameters
         return update(plan, parameters, tensors, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import re
 import shlex
@@ -25,7 +26,7 @@ from docs.generate import command_reference, help_of
 from fomkit.bench.input_rate import LIMITS_S
 from fomkit.bench.network import PLANS as NETWORKS
 from fomkit.bench.run import Measured, MeasureSpec, measure
-from fomkit.cli import main
+from fomkit.cli import choices, main
 from fomkit.cli.choices import progress
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,6 +109,25 @@ def test_no_word_of_a_message_is_broken_on_a_terminal() -> None:
 
 def test_no_colour_where_nobody_wants_it() -> None:
     assert not COLOUR.search(in_terminal([*ESTIMATE, "--quiet"], {"NO_COLOR": "1"}, ROOT))
+
+
+def test_a_log_gets_a_line_of_progress_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe or a file, as in a batch job, gets lines that stay: what, how many, the time left and so far."""
+    monkeypatch.setattr(choices, "SPARSE_S", 0.05)
+    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    with choices.progress("counting", 4) as advance, choices.status_line("shearing") as tell:
+        advance()
+        tell("shearing sheep 2")
+        until = time.monotonic() + 60
+        while not ("counting" in log.getvalue() and "shearing" in log.getvalue()) and time.monotonic() < until:
+            time.sleep(0.01)
+    lines = sorted(log.getvalue().splitlines())
+    assert re.fullmatch(r"fomkit: counting, 1 of 4, about \d+ s left, \d+ s so far", lines[0])
+    assert re.fullmatch(r"fomkit: shearing sheep 2, \d+ s so far", lines[-1])
+    monkeypatch.setattr(sys, "stderr", log := io.StringIO())
+    with choices.progress("counting", quiet=True), choices.status_line("shearing", quiet=True):
+        time.sleep(0.2)
+    assert log.getvalue() == ""
 
 
 def test_a_pipe_gets_neither_colour_nor_progress() -> None:

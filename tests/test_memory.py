@@ -273,6 +273,7 @@ def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
         path.write_text(f"schema: fomkit/machine/1\nname: ours\ndevice: v100\n{reserve}\n", encoding="utf-8")
         return load_machine(path)
 
+    assert room_byte(stated("0")) == room_byte(stated("0.0")) == room_byte(stated('"0"')) == 16 * 2**30
     assert room_byte(stated("0 GiB")) == room_byte(board.with_(reserve=0)) == 16 * 2**30
     save_machine(stated("0 GiB"), tmp_path / "again.yaml")
     assert load_machine(tmp_path / "again.yaml").reserve_byte == stated("0 GiB").reserve_byte
@@ -285,6 +286,9 @@ def test_one_rule_for_a_reserve_wherever_it_is_stated(tmp_path: Path) -> None:
         with pytest.raises(FomkitError, match=said) as refused:
             of()
         assert refused.value.where.endswith(where)
+    for wrong in ("false", "1"):
+        with pytest.raises(FomkitError, match=r"reserve\.memory is "):
+            stated(wrong)
     path.write_text("schema: fomkit/machine/1\nname: ours\nreserve: 0\n", encoding="utf-8")
     with pytest.raises(FomkitError, match=r"reserve is 0\. Expected: a mapping, {memory: …, source: …}"):
         load_machine(path)

@@ -65,6 +65,29 @@ def test_the_assignments_page_has_the_notebooks_figures() -> None:
     assert not {number for number in stated if number not in known}
 
 
+def test_the_assignments_words_have_the_notebooks_figures() -> None:
+    """Figures in sentences, of which the notebook prints the parts."""
+    cells = [text for _, text, _ in shown(nbformat.read(FOLDER / "06-assignment.ipynb", as_version=4))]
+    lines = [line.split() for text in cells for line in text.splitlines()]
+    rows = {tuple(words[1:5]): [*map(float, words[5:])] for words in lines if words and words[0].isdigit()}
+    page = " ".join((FOLDER.parent / "docs" / "assignment.md").read_text(encoding="utf-8").split())
+    error = re.search(r"middle (\d+) %, largest (\d+) %", "".join(cells))
+    assert error
+    assert f"The middle error is {error[1]} %, the largest {error[2]} %." in page
+    by_torch, by_keras = ((2e3 / real, 2e3 / told) for real, _, _, told in (
+        rows["nt3", one, "infer", "2"] for one in ("torch", "tensorflow")))  # fmt: skip
+    assert f"({by_keras[0]:.0f} against {by_keras[1]:.0f} ms)" in page
+    assert f"({by_torch[0]:.0f} against {by_torch[1]:.0f} ms)" in page
+    (measured, told), (_, told_p1b3) = (
+        next([*map(float, words[1:])] for words in lines if words[:1] == [name] and len(words) == 3)
+        for name in ("nt3", "p1b3")
+    )
+    assert f"{measured:.0f} samples a second, projected {told:.0f}. The device explains {measured / told:.0%}" in (
+        page.replace(" %", "%")
+    )
+    assert f"projected {told_p1b3:,.0f}. The device explains 0.2 %" in page
+
+
 if __name__ == "__main__":
     for one in sorted(FOLDER.glob("*.ipynb")):
         nbformat.write(run(one), one)

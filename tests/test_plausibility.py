@@ -21,15 +21,15 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import empty_table
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.claims import best_slips, claims_of, families_of, utilisation_at
 from fomkit.prediction.estimates import as_rows
-from fomkit.prediction.plausibility import _FASTEST, check_facts, check_timings
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
+from fomkit.profiles.claims import best_slips, claims_of, families_of, utilisation_at
 from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model
+from fomkit.profiles.plausibility import _FASTEST, check_facts, check_timings
 from fomkit.readers.registry import read_timings
 from fomkit.readers.tables.neusight import read_neusight
 from fomkit.verbs.machine_view import show_machine

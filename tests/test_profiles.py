@@ -321,6 +321,19 @@ def test_a_machine_keeps_what_it_states_and_takes_links_of_a_node_of_the_same_si
         assert set(machine.fits) == {name for name in of.fits if not name.startswith("collective")}
 
 
+def test_a_link_between_nodes_leaves_the_devices_link_inside_a_node(tmp_path: Path) -> None:
+    """Who states the network of a cluster keeps NVLink and what was timed over it."""
+    link = '{tier: system, alpha: 5 us, bandwidth: 25 GB/s, direction: each, source: "s"}'
+    of = load_machine("h100-sxm")
+    built = load_machine(machine_file(tmp_path, "cluster", f"device: h100-sxm\nlinks: [{link}]\n"))
+    assert [one.tier for one in built.links] == ["system", "node"]
+    assert built.links[1:] == of.links
+    assert built.timings_key == of.timings_key
+    layout = {"nodes": 1, "layout": "tensor=8", "batch": 8}
+    alone, there = (fomkit.estimate("llama3-8b-decode", one, **layout) for one in (of, built))
+    assert alone.step == there.step
+
+
 def test_timings_of_its_own_come_beside_those_of_the_device(tmp_path: Path) -> None:
     row = "kind,dtype,engine,time_s,b,m,n,k,trans_a,trans_b\ngemm,fp32,vector,0.5,1,3,5,7,0,0\n"
     written(tmp_path, row, "own.csv")

@@ -12,8 +12,9 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.transformer import Latent, Transformer
+from fomkit.parallel.kernels import update_rows
 from fomkit.parallel.step import check_layout, stages_of
-from fomkit.parallel.transformer import Split, block_rows, update_rows
+from fomkit.parallel.transformer import Split, training_rows
 from fomkit.plan.memory_of import reserve_of
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
@@ -108,12 +109,12 @@ def test_pretraining_in_fp8_is_priced_with_nothing_fitted() -> None:
 
 
 def test_linear_layers_take_a_low_format_and_nothing_else_does() -> None:
-    wide, low = (block_rows(LLAMA, Split(1, 1, False, "bf16", low=name)) for name in ("", "fp8"))
+    wide, low = (training_rows(LLAMA, Split(1, 1, False, "bf16", low=name))[0] for name in ("", "fp8"))
     changed = [two for one, two in zip(wide, low, strict=True) if one != two]
     assert {row["dtype"] for row in changed} == {"fp8"}
     assert len(changed) == 12  # four layers, a product and two of its gradients each
     # 11,000 is no multiple of 16, gate and up together are: one layer stays wide.
-    odd = block_rows(replace(LLAMA, feed_forward=11000), Split(1, 1, False, "bf16", low="fp8"))
+    odd = training_rows(replace(LLAMA, feed_forward=11000), Split(1, 1, False, "bf16", low="fp8"))[0]
     assert sum(row["dtype"] == "fp8" for row in odd) == 9
     quantised = update_rows(1e9, 10, clip=False, low="fp8", of_low=9e8)[-2]  # words are not
     assert (quantised["read_byte"], quantised["write_byte"]) == (1.8e9, 1.8e9)

@@ -241,7 +241,7 @@ def test_a_run_that_no_profile_says_is_priced_with_what_is_given(tmp_path, monke
         (["--epochs", "many"], "--epochs: is many. A whole number was expected."),
         (["--unit", " "], "--unit: is ' '. State what one run produces, for example 'trained model'."),
         (["--samples", "5"], "--samples: is 5, but p1b3 states 800121. Leave --samples out"),
-        (["--epochs", "7"], "p1b3 states 20. Leave --epochs out. To change it, edit the profile or a line"),
+        (["--epochs", "7"], "p1b3 states 20. Leave --epochs out. To change it, edit a line of a suite"),
     ],
 )
 def test_a_run_that_cannot_be_is_one_message(given, said) -> None:

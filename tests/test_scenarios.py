@@ -22,7 +22,7 @@ from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options, change_machine
 from fomkit.plan.scenarios import RESULTS, blocks_of, prepare_study, scenarios
 from fomkit.plan.step import _families, _pass_masks
-from fomkit.prediction.donors import time_ratio
+from fomkit.prediction.cascade import time_ratio
 from fomkit.profiles.evidence import with_fits
 
 

@@ -125,7 +125,7 @@ def test_the_swing_is_over_the_interval_that_the_source_states() -> None:
     assert list(rows["of"]) == sorted(rows["of"])  # the machine leads, then what the work is
     for _, group in rows.groupby("of"):
         assert list(group["swing"]) == sorted(group["swing"], reverse=True)
-    assert "units/day are upper bounds; not stated: input, start_up, validation" in found.summary()
+    assert "units/day are upper bounds; not stated: input, validation, start_up" in found.summary()
     again = estimate(
         load_model("resnet50"), change_machine(load_machine("v100"), {"launch_s": 1e-5}), Options()
     ).unit_per_day

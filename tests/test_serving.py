@@ -19,8 +19,8 @@ from fomkit.frontends.config import profile_config
 from fomkit.frontends.config_file import read_architecture
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.parallel.kernels import step_rows
 from fomkit.parallel.step import ParallelStep
+from fomkit.parallel.transformer import step_rows
 from fomkit.plan.inference import InferenceStep, architecture_of, one_of_group
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import smallest_layout, stepper_of

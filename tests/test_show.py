@@ -314,9 +314,13 @@ def test_nothing_named_lists_models_suites_and_machines(root: Path) -> None:
     assert "v100" in text(cwd=root)
 
 
-def test_a_suite_is_told_from_a_profile() -> None:
+def test_a_suite_is_told_from_a_profile(root: Path) -> None:
     with pytest.raises(FomkitError, match=r"is a suite, .*lecture.suite.yaml. 'fomkit fom lecture' rates"):
         find_profile("lecture")
+    with pytest.raises(
+        FomkitError, match=r"lecture.suite.yaml: is a suite. 'fomkit fom .*lecture.suite.yaml' rates"
+    ):
+        find_profile(str(root / "model_profiles" / "lecture.suite.yaml"))
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason(tmp_path: Path) -> None:

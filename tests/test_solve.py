@@ -146,7 +146,7 @@ def test_a_batch_between_doublings_is_found() -> None:
     assert "does not fit: v100 has" in one.unfit
     assert "does not fit" in found.summary()
     assert found.content["changes"][0]["does_not_fit"] == one.unfit
-    assert "units/day are upper bounds; not stated: input, start_up, validation" in found.summary()
+    assert "units/day are upper bounds; not stated: input, validation, start_up" in found.summary()
 
 
 def bumps(values: Sequence[float]) -> list[float | None]:

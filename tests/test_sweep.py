@@ -449,6 +449,7 @@ def test_a_random_sweep_is_the_same_in_other_stretches(monkeypatch) -> None:
     [
         ({"bach": "1,2"}, "p1b3 on v100: 'bach' is not a parameter of it. The nearest names are 'batch'"),
         ({"flop_per_s/fp32/vectr": "1 TFLOP/s"}, "The nearest names are 'flop_per_s/fp32/vector'"),
+        ({"launch_s": "0 us,5 us"}, "launch_s is 0. Give a finite number above 0"),
         ({"byte_per_s": "0 GB/s"}, "byte_per_s is 0. Give a finite number above 0"),
         ({"batch": "1..2000000:3"}, "is more than the 800,121 samples of an epoch"),
         ({"link_alpha_s": "5 us"}, "but no nodes are given"),

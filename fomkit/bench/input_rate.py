@@ -129,7 +129,8 @@ def loader_of(module: ModuleType, workers: int | None, batch: int | None) -> Loa
     if name is None:
         raise CannotTimeError("has no 'loader', 'dataset' or 'inputs'. Add a loader, which yields batches")
     if not isinstance(size, int) or size < 1:
-        raise CannotTimeError(f"has a {name} and no batch_size. Add one, or give --batch")
+        what = "a dataset" if name == "dataset" else name
+        raise CannotTimeError(f"has {what} and no batch_size. Add one, or give --batch")
     if name == "dataset":
         return _of_dataset(given["dataset"], size, workers or 0)
     if workers is not None or not callable(given["inputs"]):

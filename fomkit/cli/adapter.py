@@ -174,10 +174,12 @@ def _write_workbook(result: Any, path: Path, only: str | None) -> None:
     shown = write_workbook(sheet_model_of(result), path, only)
     if only is None:
         return
-    typer.echo(f"free texts that {path} contains; read them before you send it:", err=True)
+    choices.print_aside(f"free texts that {path} contains; read them before you send it:")
     for sort, texts in free_texts(shown).items():
         more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-        typer.echo(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}", err=True)
+        choices.print_aside(f"  {sort}: {'; '.join([*texts[:_SHOWN], *more])}")
+    back = f"fomkit review RETURNED.xlsx --issued {quote(path.as_posix())}"
+    choices.print_aside(f"Next, when the vendor has sent it back: {back}")
 
 
 def _profile_path(
@@ -233,7 +235,7 @@ def _deliver(result: Any, command: Command, path: Path | None, given: Mapping[st
     if aside:
         print(_file_content(result, answer, command, command.prints), end="")
     for line in () if command.stores else answer.said:
-        print(line, file=sys.stderr)
+        choices.print_aside(line)
     with redirect_stdout(sys.stderr) if aside else nullcontext():
         choices.write_answer(content, write, as_json)
     if path is not None and command.prints and not as_json:
@@ -298,7 +300,7 @@ class _Verb(NamedTuple):
             _check_absent(arguments, output, command, force)
         if command.streams:
             arguments["output"] = output if output is not None and output.suffix in command.streams else None
-        result = self._call(arguments, output, inputs, quiet=given["quiet"])
+        result = self._call(arguments, output, inputs, given.get("only"), quiet=given["quiet"])
         answer = _deliver(result, command, None if command.stores else output, given)
         if profile_path is not None:
             _save_profile(result, answer, profile_path, command, force=force, told=not given.get("as_json", False))
@@ -308,13 +310,18 @@ class _Verb(NamedTuple):
             raise typer.Exit(1)
 
     def _call(
-        self, arguments: Mapping[str, Any], output: Path | None, inputs: Sequence[str], *, quiet: bool
-    ) -> Any:
+        self, arguments: Mapping[str, Any], output: Path | None, inputs: Sequence[str], only: str | None, *,
+        quiet: bool,
+    ) -> Any:  # fmt: skip
         """Call the function; convert parameter names in its errors to flags of the command line."""
         flags = {name: max(_flags(name, self.command), key=len) for name in self.parameters}
         tells = "tell" in inspect.signature(self.function).parameters
         try:
             self.command.before(arguments, output)
+            if only is not None and self.command.workbook is not None:
+                from fomkit.workbook.vendor import check_target
+
+                check_target(only, self.command.workbook(arguments))
             with _progress_shown(self.command.doing, tells, quiet) as tell:
                 return self.function(**arguments, **self.command.python_only, **tell)
         except ManyFomkitError as error:
@@ -389,7 +396,7 @@ def _save_profile(result: Any, answer: Answer, path: Path, command: Command, *, 
     if told and command.stores and (then := command.stores.then(result)):
         print(f"Next: {then.format(file=quote(path.as_posix()))}")
     for line in answer.said:
-        print(line, file=sys.stderr)
+        choices.print_aside(line)
 
 
 def _with_flags(error: FomkitError, flags: Mapping[str, str], inputs: Sequence[str]) -> FomkitError:

@@ -8,8 +8,9 @@ import shutil
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -89,7 +90,10 @@ def option(text: str, *names: str, **more: Any) -> Any:
 
 
 DELAY_S = 1.0
-"""Time after which progress is shown [s]."""
+"""Time after which progress is shown on a terminal [s]."""
+SPARSE_S, MOST_SPARSE_S = 15.0, 120.0
+"""Time after which a line of progress is printed into a file or a pipe; each wait is twice the one before, up to
+the second time [s]."""
 
 Quiet = Annotated[bool, option("Show no progress.", "--quiet", "-q")]
 Advance = Callable[..., None]
@@ -110,13 +114,23 @@ def standard_output() -> Screen:
     return Screen(max(shutil.get_terminal_size().columns, 60), _coloured(sys.stdout))
 
 
+def _for_standard_error(text: str) -> str:
+    """Wrap a text where standard error is a terminal, without breaking words."""
+    if not sys.stderr.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 60)
+    whole = partial(fill, width=width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(whole, text.splitlines()))
+
+
+def print_aside(text: str) -> None:
+    """Print a remark beside the answer, on standard error."""
+    print(_for_standard_error(text), file=sys.stderr)
+
+
 def print_error(message: str) -> None:
-    """Print an error message on standard error; on a terminal it is wrapped without breaking words."""
-    shown = f"fomkit: {message}"
-    if sys.stderr.isatty():
-        width = max(shutil.get_terminal_size().columns, 60)
-        whole = partial(fill, width=width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        shown = "\n".join(map(whole, shown.splitlines()))
+    """Print an error message on standard error."""
+    shown = _for_standard_error(f"fomkit: {message}")
     if _coloured(sys.stderr):
         shown = typer.style("fomkit:", fg="red", bold=True) + shown.removeprefix("fomkit:")
     print(shown, file=sys.stderr)
@@ -143,10 +157,36 @@ def progress_text(what: str, done: int, total: int | None, seconds: float) -> st
 
 
 @contextmanager
+def _plain_lines(text: Callable[[], str]) -> Iterator[None]:
+    """Print lines of progress for a log, seldom, while work runs whose standard error is a file or a pipe."""
+    stream, began, ended = sys.stderr, time.monotonic(), threading.Event()
+
+    def show() -> None:
+        wait_s = SPARSE_S
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            while not ended.wait(wait_s):
+                print(f"fomkit: {text()}, {time.monotonic() - began:.0f} s so far", file=stream, flush=True)
+                wait_s = min(2 * wait_s, MOST_SPARSE_S)
+
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        shown.join()
+
+
+@contextmanager
 def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
-    """Show the current activity on a terminal; the work updates the text; the line disappears at the end."""
-    if quiet or not sys.stderr.isatty():
+    """Show the current activity; on a terminal in a line that the work updates and that disappears at the end."""
+    if quiet:
         yield lambda _text: None
+        return
+    if not sys.stderr.isatty():
+        now = deque([what], maxlen=1)
+        with _plain_lines(lambda: now[-1]):
+            yield now.append
         return
     with _progress_line() as line:
         task = line.add_task(what, total=None)
@@ -155,13 +195,13 @@ def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """Show progress on a terminal if work takes longer than `DELAY_S`; the line disappears at the end.
+    """Show progress if work takes longer than `DELAY_S`: on a terminal in a line, which disappears at the end.
 
     `what`: the work, for example ``"profiling model.py"``; `total`: number of its parts: call the returned
     function after each, or with a number to set the total; without a total only the elapsed time is shown;
     `quiet`: show nothing.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield lambda _parts=None: None
         return
     done, began, ended = 0, time.monotonic(), threading.Event()
@@ -170,13 +210,21 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
         nonlocal done, total
         done, total = (done + 1, total) if parts is None else (0, parts)
 
+    def text() -> str:
+        return progress_text(what, done, total, time.monotonic() - began)
+
+    if not sys.stderr.isatty():
+        with _plain_lines(text):
+            yield advance
+        return
+
     def show() -> None:
         if ended.wait(DELAY_S):
             return
         with _progress_line() as line:
             task = line.add_task(what, total=None)
             while not ended.wait(0.1):
-                line.update(task, description=progress_text(what, done, total, time.monotonic() - began))
+                line.update(task, description=text())
 
     # A separate thread, so that the time also advances during one long call of a library.
     shown = threading.Thread(target=show, daemon=True)

@@ -147,7 +147,7 @@ def install_hint(extra: str) -> str:
     `extra`: a key of ``[project.optional-dependencies]``; the installed metadata contain its packages.
 
     >>> install_hint("parquet")
-    'pip install "pyarrow>=16"'
+    'pip install "pyarrow>=16", or ".[parquet]" in the folder of the source'
     """
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -156,9 +156,8 @@ def install_hint(extra: str) -> str:
     except PackageNotFoundError:  # a source folder that was never installed
         stated = []
     found = [match[1] for one in stated if (match := _EXTRA.fullmatch(one)) and match[2] == extra]
-    if not found:
-        return f'pip install ".[{extra}]" in the folder of fomkit\'s source'
-    return "pip install " + " ".join(f'"{one}"' for one in found)
+    of_source = f'".[{extra}]" in the folder of the source'
+    return "pip install " + ", or ".join(filter(None, [" ".join(f'"{one}"' for one in found), of_source]))
 
 
 def _refuse_to_show(result: object) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from statistics import NormalDist
 
 DEFAULT_LEVEL = 0.8
@@ -203,7 +203,8 @@ def add_independent(spans: Iterable[Span]) -> Span:
     """Add quantities with independent errors: values add, half-widths add in quadrature.
 
     Each side is treated separately, so a skewed interval stays skewed, one dominant part keeps its interval, and
-    the result is never wider than `add_common`. Tests compare it with sampling; see docs/adr/0003.
+    the result is never wider than `add_common`. Tests compare it with sampling; see docs/adr/0003. If one part
+    alone has an error, the sum's error is common with other work as this part's is.
 
     >>> add_independent([Span(10.0, 7.0, 14.0), Span(10.0, 6.0, 13.0)])
     Span(value=20.0, low=15.0, high=25.0, level=0.8)
@@ -212,13 +213,21 @@ def add_independent(spans: Iterable[Span]) -> Span:
     value = math.fsum(part.value for part in parts)
     below = math.hypot(*(part.value - part.low for part in parts))
     above = math.hypot(*(part.high - part.value for part in parts))
-    return Span(value, value - below, value + above, parts[0].level if parts else DEFAULT_LEVEL)
+    found = Span(value, value - below, value + above, parts[0].level if parts else DEFAULT_LEVEL)
+    uncertain = [part for part in parts if part.high > part.low]
+    if len(uncertain) != 1:
+        return found
+    return replace(found, shared=uncertain[0].shared, common=uncertain[0].common)
 
 
 def longest_of(spans: Sequence[Span]) -> Span:
     """Return the longest of simultaneous times."""
     value, low, high = (_longest_end([span.ends[end] for span in spans]) for end in range(3))
-    common = next((span.common for span in spans if span.common and span.ends == (value, low, high)), ())
+    # Units of a step are added in another order than its ops, which changes the last digits.
+    alike = partial(math.isclose, rel_tol=1e-9)
+    common = next(
+        (span.common for span in spans if span.common and all(map(alike, span.ends, (value, low, high)))), ()
+    )
     return Span(value, low, high, spans[0].level, min(span.shared for span in spans), common)
 
 

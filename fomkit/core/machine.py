@@ -352,7 +352,7 @@ class Machine:
         """Raise FomkitError if there is no parameter of this name, or its least value is not a rate or a cost."""
         if name not in self.parameters:
             raise FomkitError(self.name, f"{name!r} is not a parameter. {nearest_names(name, self.parameters)}")
-        if not (least >= 0 if name == "launch_s" else least > 0):
+        if not least > 0:
             raise FomkitError(self.name, f"{name} is {least:g}. Give a finite number above 0.")
 
     def with_(self, stated: Mapping[str, str | float] | None = None, /, **more: str | float) -> Machine:

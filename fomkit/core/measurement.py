@@ -259,7 +259,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, eq=False)
 class Plausibility:
-    """Result of the check of a machine's timings and facts (`fomkit.prediction.plausibility`).
+    """Result of the check of a machine's timings and facts (`fomkit.profiles.plausibility`).
 
     `quarantined`: descriptions of the impossible timings, which are left out of every answer.
     `suspicions`: descriptions of implausible facts.

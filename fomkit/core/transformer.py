@@ -98,6 +98,11 @@ class Experts:
     router_bias: int = 0
     held: int = 0
 
+    def slots(self, tokens: int, capacity: float) -> int:
+        """Return an expert's slots for some tokens, as many as `capacity` times its even share."""
+        # Slightly reduced before rounding up, because factors such as 1.1 are not exact.
+        return ceil(tokens * self.top_k * capacity / self.count * (1 - 1e-12))
+
     def parameters(self, hidden: int, count: int | None = None) -> int:
         """Count the parameters; with ``count``, those of this number of experts only."""
         of_experts = (self.held or self.count if count is None else count) * self.each.parameters(hidden)
@@ -200,9 +205,14 @@ class Architecture:
     stored: Stored | None = None
 
     @property
+    def norm_tensors(self) -> int:
+        """The parameter tensors of one norm of the stream."""
+        return {"rms": 1, "layer": 2, "none": 0}[self.norm]
+
+    @property
     def norm_parameters(self) -> int:
         """The parameters of one norm of the stream."""
-        return {"rms": 1, "layer": 2, "none": 0}[self.norm] * self.hidden
+        return self.norm_tensors * self.hidden
 
     def block_parameters(self, block: Block, experts: int | None = None) -> int:
         """Count the parameters of a block; if ``experts`` is given, with that many of its experts."""
@@ -301,9 +311,7 @@ class Transformer:
     def __post_init__(self) -> None:
         """Set the default sizes of the feed-forward layer and the heads where none are stated."""
         usual = {"feed_forward": 4 * self.hidden, "kv_heads": self.heads, "head_dim": self.hidden // self.heads}
-        if (
-            latent := self.latent
-        ) is not None:  # the kernel of attention is that of the mean width of key and value
+        if (latent := self.latent) is not None:  # attention's kernel is that of the mean width of key and value
             both = latent.plain + latent.rotary + latent.value
             object.__setattr__(self, "kv_heads", self.heads)
             object.__setattr__(self, "head_dim", both // 2)
@@ -381,15 +389,8 @@ class Transformer:
         """The layers of a block; of blocks of two kinds the last."""
         plain = self.style == "llama"
         bias = (self.qkv_bias, False) if plain else (True, True)
-        attention = Attention(
-            self.heads,
-            self.kv_heads,
-            self.head_dim,
-            bias,
-            head_norm=self.head_norm,
-            rotary=plain,
-            latent=self.latent,
-        )
+        attention = Attention(self.heads, self.kv_heads, self.head_dim, bias, head_norm=self.head_norm,
+                              rotary=plain, latent=self.latent)  # fmt: skip
         each = FeedForward(self.feed_forward, gated=plain, bias=not plain)
         shared = FeedForward(self.shared, gated=plain) if self.shared else None
         feed = Experts(self.experts, self.top_k, each, shared) if self.experts else each
@@ -403,9 +404,8 @@ class Transformer:
         >>> Transformer(**sizes, experts=8, top_k=2, capacity_factor=1.25).expert_slots
         80
         """
-        # Slightly reduced before rounding up, because factors such as 1.1 are not exact.
-        even = self.seq * self.top_k * self.capacity_factor / self.experts if self.experts else 0.0
-        return ceil(even * (1 - 1e-12))
+        feed = self.block.feed
+        return feed.slots(self.seq, self.capacity_factor) if isinstance(feed, Experts) else 0
 
     def block_parameters(self, expert: int = 1) -> int:
         """Count a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""

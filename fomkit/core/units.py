@@ -99,6 +99,7 @@ def parse_quantity(text: object, dimension: str, where: str, name: str) -> float
     """
     units = UNITS[dimension]
     example = f"Write, for example, '{EXAMPLES[dimension]}'.{_TIMES if dimension == 'time_s' else ''}"
+    text = "0" if text == 0 and text is not False and dimension == "byte" else text
     match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
     if isinstance(text, int | float) and not isinstance(text, bool):
         raise FomkitError(where, f"{name} is '{text}', which has no unit. {example}")

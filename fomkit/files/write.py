@@ -129,6 +129,16 @@ def _give_usual_rights(path: Path) -> None:
         path.chmod(0o666 & ~mask)
 
 
+def check_new_folder(folder: Path) -> None:
+    """Raise when a folder exists, or cannot be made below the nearest one that exists."""
+    if folder.exists() or folder.is_symlink():
+        raise FomkitError(str(folder), "exists already. Name a new folder.")
+    above = next(one for one in folder.absolute().parents if one.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        why = "is read-only" if above.is_dir() else "is a file"
+        raise FomkitError(str(folder), f"cannot be made: {above} {why}. Name another folder.")
+
+
 def check_absent(paths: list[Path], force: bool) -> None:
     """Raise when a file cannot be written, or exists and ``force`` is false."""
     for path in paths:

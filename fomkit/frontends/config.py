@@ -13,7 +13,7 @@ import pandas as pd
 from fomkit.core.errors import FomkitError
 from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, Unit
 from fomkit.core.transformer import Architecture, Block, Experts, FeedForward, Stored, Transformer
-from fomkit.core.units import count_text
+from fomkit.core.units import ITEM_BYTE, count_text
 from fomkit.frontends.config_file import read_architecture
 from fomkit.ops.families.products import MATRICES
 from fomkit.ops.fusion import IMPL, Fusion
@@ -21,9 +21,9 @@ from fomkit.ops.fusion import NOTES as NOTES_OF
 from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import empty_table, table_of_rows
-from fomkit.parallel.kernels import ITEM_BYTE, Mode, step_rows
+from fomkit.parallel.kernels import Mode
+from fomkit.parallel.transformer import sizes_rows, step_rows
 from fomkit.plan.inference import order_rows
-from fomkit.plan.transformer_plan import table_of_sizes
 from fomkit.plan.transformer_step import NARROW
 
 MILLION = 1_000_000
@@ -163,11 +163,12 @@ def profile_config(
     positions = used.get("seq", most) if mode == "train" else dict(shape.sizes).get("seq", most)
     splits = (mode == "decode" or "seq" in used) and fusion == "vendor"
     layout_sizes = _layout_sizes(shape, positions) if splits else None
-    rows, saved = list[dict[str, Any]](), 0.0
+    saved = 0.0
     if layout_sizes is not None and mode == "train":
-        ops = table_of_sizes(layout_sizes, shape.dtype, shape.parameters, any_seq=True)
+        rows = sizes_rows(layout_sizes, shape.dtype, shape.parameters, any_seq=True)
     else:
-        ops = table_of_rows(rows := step_rows(shape, mode, used, fusion), "OPS")
+        rows = step_rows(shape, mode, used, fusion)
+    ops = table_of_rows(rows, "OPS")
     if shape.stored is not None and mode == "train":
         notes.append(TRAINED_WIDE.format(shape.stored.method, shape.dtype))
     elif shape.stored is not None:

@@ -87,14 +87,14 @@ class _Side(NamedTuple):
 
 
 def _side(rated: RatedLine, machine: Machine, rows: Sequence[Measurement]) -> _Side | None:
-    if rated.estimate is None:
+    if rated.alone is None:
         return None
-    alone = replace(rated.estimate, scope="device")  # a step is that of one device at any scope
+    alone = replace(rated.alone, scope="device")  # a step is that of one device at any scope
     readings = [
         read_row(row, alone) for row in rows if (row.model, row.machine) == (alone.model.name, machine.name)
     ]
     return _Side(
-        rated.estimate, measured_step(readings), tuple(reading for reading in readings if reading.step is None)
+        rated.alone, measured_step(readings), tuple(reading for reading in readings if reading.step is None)
     )
 
 

@@ -156,10 +156,10 @@ def _line_cost(
         for line in measured_steps.explained_lines([machine], [[rated]], measured, load)
     ]
     explained = next(iter(held), None)
-    behind = rated.estimate or rated.job
+    behind = rated.estimate
     unit_s = rated.unit_per_day.per(DAY_S * machine.up_devices(suite.scope))
-    if rated.job is not None and rated.job.run_time.run_s is not None:
-        unit_s = rated.job.run_time.run_s.scaled(line.runs)
+    if behind is not None and behind.job is not None and behind.run_time.run_s is not None:
+        unit_s = behind.run_time.run_s.scaled(line.runs)
     no_energy = (f"the line is {rated.kind}, and its energy is not stated",)
     found = PhaseCost(phase, rated.unit_per_day, *_days(phase, rated.unit_per_day, unit_s, rated.deviations),
                       basis=rated.basis, excludes=rated.excludes or (), fit=rated.fit, explained=explained,

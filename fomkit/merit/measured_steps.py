@@ -246,9 +246,7 @@ def _case(machines: Sequence[Machine], rated: Sequence[RatedLine], load: Load) -
     if line.model is None or not any(one.is_modelled for one in rated):
         return None
     known: dict[str, Estimate | None] = {
-        machine.name: one.estimate
-        for machine, one in zip(machines, rated, strict=True)
-        if one.estimate is not None
+        machine.name: one.alone for machine, one in zip(machines, rated, strict=True) if one.alone is not None
     }
     model = load(line.model)
     fixed = fixed_conditions(line.conditions, model)

@@ -16,10 +16,10 @@ from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.plan.content import Ends, as_content
 from fomkit.plan.coverage import coverage, with_wait
-from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
+from fomkit.plan.estimate import Detail, Estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT
 from fomkit.plan.options import overhead_span
-from fomkit.plan.run import eager_step, roll_up_run
+from fomkit.plan.run import eager_step, rate_per_day, roll_up_run
 from fomkit.plan.step import INPUT, roll_up_step, step_rows
 
 LONGER = (1, 10, 100)
@@ -290,6 +290,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     alone = roll_up_step(rows, machine, estimate.step.level, work=work)
     step = eager_step(alone, rows.started, estimate.model, machine)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
+    covered = with_wait(coverage(ops), step.device_s.value, step.late_s, machine)
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))
     return replace(
@@ -298,12 +299,6 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
         machine=machine,
         step_time=step,
         run_time=run,
-        unit_per_day=estimated_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
-        detail=Detail(
-            fitted=estimate.fitted,
-            ops=ops,
-            coverage=with_wait(coverage(ops), step.device_s.value, step.late_s, machine),
-            deviations=deviations,
-            fit=UNKNOWN_FIT,
-        ),
+        unit_per_day=rate_per_day(model, machine, run, estimate.scope, estimate.runs_at_once),
+        detail=Detail(estimate.fitted, lambda: ops, lambda: covered, lambda: UNKNOWN_FIT, lambda: deviations),
     )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, at_level
@@ -22,6 +22,9 @@ from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options
 from fomkit.plan.run import unit_per_day
 from fomkit.prediction.estimates import cached
+
+if TYPE_CHECKING:
+    from fomkit.parallel.step import ParallelStep
 
 
 def fixed_conditions(wanted: Conditions, model: ModelProfile | None) -> Conditions:
@@ -88,13 +91,12 @@ class RatedLine:
     `unit_per_day`: None where no time is given and none could be estimated; ``missing`` states why.
     `category`: ``optimized`` where a condition of the line was changed.
     `deviations`: each condition that differs from the line's.
-    `estimate`: the estimate of an estimated rate.
+    `estimate`: the estimate of an estimated rate, on one device or as a job on several.
     `source`: where the rate is from, in words.
     `kind`: given, frozen, estimated or missing.
     `precision`: number formats of most of the arithmetic, as far as they are known.
     `work`: hash of the work of an estimated line.
     `excludes`: terms that its rate leaves out because they are not stated; None where unknown for a frozen rate.
-    `job`: the estimate of a run on several devices; `estimate` is then None.
     """
 
     line: SuiteLine
@@ -110,13 +112,21 @@ class RatedLine:
     precision: str = ""
     work: str = ""
     excludes: tuple[str, ...] | None = ()
-    job: Estimate | None = None
+
+    @property
+    def job(self) -> ParallelStep | None:
+        """The step of a run on several devices."""
+        return None if self.estimate is None else self.estimate.job
+
+    @property
+    def alone(self) -> Estimate | None:
+        """The estimate of a run on one device."""
+        return self.estimate if self.job is None else None
 
     @property
     def fit(self) -> Fit:
         """Whether its step fits in a device's memory."""
-        behind = self.estimate or self.job
-        return UNKNOWN_FIT if behind is None else behind.fit
+        return UNKNOWN_FIT if self.estimate is None else self.estimate.fit
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -124,11 +134,11 @@ class RatedLine:
 
         Notes on the machine and on the memory are left out: the result of a suite shows them once.
         """
-        behind = self.estimate or self.job
-        if behind is None:
+        if self.estimate is None:
             return ()
-        shown_elsewhere = (*behind.machine.caveats, *verdict_on(behind.machine, named=False), behind.fit.message)
-        return tuple(text for text in behind.deviations if text not in shown_elsewhere)
+        machine = self.estimate.machine
+        shown_elsewhere = (*machine.caveats, *verdict_on(machine, named=False), self.fit.message)
+        return tuple(text for text in self.estimate.deviations if text not in shown_elsewhere)
 
     @property
     def is_modelled(self) -> bool:
@@ -240,17 +250,16 @@ class LineRating:
         if one.unit_per_day is None:
             return replace(rated, missing=NO_RUN.format(name))
         rate = one.unit_per_day.scaled(model.unit.runs / line.runs)
-        found = replace(
+        return replace(
             rated,
             unit_per_day=rate,
             kind="estimated",
             precision=one.precision,
             excludes=one.excludes,
             basis=one.basis,
+            estimate=one,
+            source=name if one.job is None else f"{name} on {count_text(one.job.devices, 'device')}",
         )
-        if one.job is None:
-            return replace(found, estimate=one)
-        return replace(found, job=one, source=f"{name} on {count_text(one.job.devices, 'device')}")
 
     def _frozen(self, line: SuiteLine) -> RatedLine:
         if line.name in self.proposals:

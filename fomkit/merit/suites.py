@@ -75,7 +75,7 @@ class SuiteResult(Shown):
     @property
     def excludes(self) -> tuple[str, ...]:
         """Terms that the rates of the figure of merit leave out because they are not stated."""
-        return tuple(sorted({term for one in self.counted for term in one.excludes or ()}))
+        return tuple(dict.fromkeys(term for one in self.counted for term in one.excludes or ()))
 
     @property
     def alone(self) -> dict[str, list[str]]:
@@ -125,8 +125,8 @@ class SuiteResult(Shown):
 
     @property
     def estimates(self) -> tuple[Estimate, ...]:
-        """The estimates of the estimated lines; empty where all lines are given."""
-        return tuple(one.estimate for one in (*self.baseline, *self.target) if one.estimate is not None)
+        """The estimates of the estimated lines on one device; empty where all lines are given."""
+        return tuple(one.alone for one in (*self.baseline, *self.target) if one.alone is not None)
 
     @property
     def has_interval(self) -> bool:
@@ -307,7 +307,7 @@ def _modelled_share(estimate: Estimate) -> float:
 
 
 def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
-    one = line.estimate or line.job
+    one = line.estimate
     if one is None:
         return _of_given(line, suite, machine, [row for row in rows if row.model == line.line.name])
     names = (one.model.name, line.line.model, line.line.name)  # a suite may name a model by its folder

@@ -32,27 +32,47 @@ Fusion = Literal["eager", "compiled", "vendor"]
 
 
 class Part(NamedTuple):
-    """One kernel of a formula that runs op by op.
+    """One kernel of an op.
 
-    `reads`, `writes`: numbers per element, in the stream's format and in fp32. `share`: it handles 1/share of the
-    elements.
+    `op`: what follows the op's name. `reads`, `writes`: numbers per element, in the stream's format and in fp32.
+    `share`: it handles 1/share of the elements. `tensors`: that it reads; 0: as many as numbers. `mask`: bytes of
+    a dropout's mask that it reads and writes. `dtype`: "" = fp32 if it reads that, else the stream's.
     """
 
     op: str
     kind: str
-    reads: tuple[int, int]
+    reads: tuple[float, int]
     writes: tuple[int, int]
     share: int = 1
+    tensors: int = 0
+    mask: tuple[float, float] = (0, 0)
+    dtype: Literal["", "fp32", "stream"] = ""
 
     @property
     def casts(self) -> bool:
-        """Whether the kernel only changes the number format."""
-        return any(self.writes) and bool(self.reads[1]) != bool(self.writes[1])
+        """Whether the kernel only changes the number format, as its name says."""
+        return "fp32" in self.op
 
     @property
-    def sums(self) -> bool:
-        """Whether the kernel reduces many elements to one number."""
-        return not any(self.writes)
+    def wide(self) -> bool:
+        """Whether its number format is fp32."""
+        return self.dtype == "fp32" if self.dtype else self.reads[1] > 0
+
+    @property
+    def inputs(self) -> int:
+        """The number of tensors that it reads."""
+        return self.tensors or max(1, int(sum(self.reads)))
+
+
+Kernels = tuple[tuple[Part, ...], tuple[Part, ...]]
+"""The kernels of an op in the forward pass, and of its gradients."""
+
+
+def _one(kind: str, forward: tuple[int, int], gradient: tuple[int, int], tensors: int = 0) -> Kernels:
+    """Return one kernel for each pass, with the numbers that it reads and writes."""
+    ahead, back = (Part("", kind, (read, 0), (write, 0)) for read, write in (forward, gradient))
+    tensors = tensors or forward[0]
+    return (ahead._replace(tensors=tensors),), (back._replace(op=", gradient", tensors=tensors + 1),)
 
 
 _NORM = (
@@ -89,21 +109,78 @@ _GATED_GRADIENT = (
     Part("activation, gradient", "pointwise", (2, 0), (1, 0)),
 )
 
-EAGER: dict[str, tuple[tuple[Part, ...], tuple[Part, ...]]] = {
+EAGER: dict[str, Kernels] = {
     "norm": (_NORM, _NORM_GRADIENT),
     "positions": (_TURNED, tuple(part._replace(op=f"{part.op}, gradient") for part in _TURNED)),
     "gated": (_GATED, _GATED_GRADIENT),
 }
-"""Kernels of the forward pass and of the gradients, op by op."""
-ONE_KERNEL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
-    "norm": ((1, 1), (2, 1)),
-    "norm with a mean": ((1, 1), (2, 1)),
-    "positions": ((1, 1), (1, 1)),
-    "gated": ((2, 1), (3, 2)),
-    "added": ((2, 1), (2, 1)),
-    "added and normalised": ((2, 2), (3, 1)),
+"""Ops that a framework runs kernel by kernel."""
+ONE_KERNEL: dict[str, Kernels] = {
+    "norm": _one("norm", (1, 1), (2, 1), 2),
+    "norm with a mean": _one("norm", (1, 1), (2, 1), 2),
+    "positions": _one("pointwise", (1, 1), (1, 1)),
+    "gated": _one("pointwise", (2, 1), (3, 2)),
+    "activation": _one("pointwise", (1, 1), (2, 1)),
+    "added": _one("pointwise", (2, 1), (2, 1)),
+    "both added": _one("pointwise", (3, 1), (2, 1)),
+    "added and normalised": _one("norm", (2, 2), (3, 1), 3),
+    "repeated": _one("copy", (1, 1), (1, 1)),
+    "scaled": _one("pointwise", (1, 1), (1, 1)),
+    "masked": ((Part("", "pointwise", (1, 0), (1, 0), tensors=2),), ()),
+    "softmax": _one("softmax", (1, 1), (2, 1)),
+    "trained router": (
+        (Part("", "softmax", (1, 0), (0, 1)),),
+        (Part("", "softmax", (0, 2), (1, 0), dtype="stream"),),
+    ),
+    "words": (
+        (Part("", "embedding", (1, 0), (1, 0), tensors=2),),
+        (Part(", by weight", "embedding", (2, 0), (1, 0)),),
+    ),
+    "loss": (
+        (Part("logits to fp32", "copy", (1, 0), (0, 1)), Part("loss", "softmax", (0, 1), (0, 1))),
+        (
+            Part("loss, gradient", "softmax", (0, 2), (0, 1)),
+            Part("logits from fp32", "copy", (0, 1), (1, 0), dtype="stream"),
+        ),
+    ),
 }
-"""Numbers per element that one kernel reads and writes, forward and for the gradient."""
+"""Ops as current libraries run them: in one kernel, and their gradient in another."""
+
+
+_NORM_WEIGHT = Part(", by weight", "reduction", (2, 0), (0, 0))
+MEGATRON: dict[str, Kernels] = {
+    # Its gradient runs by the same kernel.
+    "positions": (ONE_KERNEL["positions"][0], ONE_KERNEL["positions"][0]),
+    "norm": (ONE_KERNEL["norm"][0], (*ONE_KERNEL["norm"][1], _NORM_WEIGHT)),
+    "dropout": (
+        (Part("", "pointwise", (1, 0), (1, 0), mask=(0, 1)),),
+        (Part("", "pointwise", (1, 0), (1, 0), mask=(1, 0)),),
+    ),
+    "added after dropout": (
+        (Part("", "pointwise", (2, 0), (1, 0), mask=(0, 1)),),
+        (*ONE_KERNEL["added"][1], Part(", dropout", "pointwise", (1, 0), (1, 0), mask=(1, 0))),
+    ),
+    # A causal kernel reads the lower triangle and writes the whole square.
+    "scale, mask, softmax": (
+        (Part("", "softmax", (0.5, 0), (1, 0)),),
+        (Part("", "softmax", (2, 0), (1, 0)),),
+    ),
+    "words": (ONE_KERNEL["words"][0], (Part(", by weight", "embedding", (1, 1), (0, 1), dtype="stream"),)),
+    "loss": (
+        (
+            Part("logits to fp32", "copy", (1, 0), (0, 1), dtype="fp32"),
+            Part("largest logit", "reduction", (0, 1), (0, 0)),
+            Part("less the largest", "pointwise", (0, 1), (0, 1)),
+            Part("exponential", "pointwise", (0, 1), (0, 1)),
+            Part("sum of these", "reduction", (0, 1), (0, 0)),
+            Part("over the sum", "pointwise", (0, 1), (0, 1)),
+        ),
+        (Part("loss", "pointwise", (0, 1), (0, 1)), Part("logits from fp32", "copy", (0, 1), (1, 0))),
+    ),
+}
+"""Ops as Megatron-LM runs them in training, with sums of their own for the gradients of weights."""
+KERNELS: dict[str, dict[str, Kernels]] = {"eager": EAGER, "megatron": MEGATRON}
+"""Ops that other libraries than those of `ONE_KERNEL` run in other kernels."""
 
 IMPL: dict[Fusion, str] = {"eager": "foreach", "compiled": "foreach", "vendor": "fused"}
 """How Adam runs."""

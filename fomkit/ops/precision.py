@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
@@ -307,10 +307,15 @@ def stored_byte(ops: pd.DataFrame, formats: Formats) -> float:
     return float((_weights_of(restated, formats) * ops["count"] * saved).sum())
 
 
-def computes_in_16(ops: pd.DataFrame, formats: Sequence[str] = SHORT) -> bool:
-    """Return whether products were traced in 16 bits, as under autocast; `formats`: in which of these."""
-    short = ops["dtype"].isin(formats)
-    return bool(short.any() and (short & ops["kind"].isin(PRODUCT_KINDS) & ops["pass_name"].eq("forward")).any())
+def formats_of_products(ops: pd.DataFrame) -> frozenset[str]:
+    """Return the number formats in which products of the forward pass were traced."""
+    rows = set(zip(*(ops[name].tolist() for name in ("dtype", "kind", "pass_name")), strict=True))
+    return frozenset(dtype for dtype, kind, way in rows if way == "forward" and kind in PRODUCT_KINDS)
+
+
+def computes_in_16(ops: pd.DataFrame) -> bool:
+    """Return whether products were traced in 16 bits, as under autocast."""
+    return not formats_of_products(ops).isdisjoint(SHORT)
 
 
 def narrows(ops: pd.DataFrame, formats: Formats) -> bool:

@@ -201,8 +201,10 @@ def accuracy_page(content: Entry) -> str:
     aims = content["aims"]
     met, past = sum(aim["met"] for aim in aims), sum(not aim["kept"] for aim in aims)
     parts.append(
-        f"{met} of {len(aims)} targets are met; {past} figures are past their tolerance, and with one the command "
-        "ends with exit code 1. Each chapter has its aims, and says why one is missed.\n"
+        "A *target* is the accuracy that we aim at. A *tolerance* is a limit near today's figure: past it the "
+        "command ends with exit code 1, so that no change makes a figure worse unnoticed. "
+        f"{met} of {len(aims)} targets are met; {past} figures are past their tolerance. Each chapter has its "
+        "aims, and says why one is missed.\n"
     )
     for one in texts:
         found = list(chapter(one["set"], content)) if one["set"] else []

@@ -108,10 +108,20 @@ def _origin(fact: Stated) -> tuple[str, str]:
     return fact["basis"], fact["source"]
 
 
+def capacity_text(byte: float) -> str:
+    """Write a memory's capacity exactly, in the unit of its profile; one that a system counted in bytes, as MiB.
+
+    >>> capacity_text(24e9), capacity_text(25_276_502_016.0)
+    ('24 GB', '24,106 MiB')
+    """
+    exact = exact_quantity(byte, "byte")
+    return memory_text(byte) if exact.endswith(" B") else exact
+
+
 def _fact_text(fact: Stated | None, dimension: str) -> str:
-    # A memory's capacity is written exactly, in the unit of its profile.
-    write = exact_quantity if dimension == "byte" else format_quantity
-    return "" if fact is None else write(fact["value"], dimension)
+    if fact is None:
+        return ""
+    return capacity_text(fact["value"]) if dimension == "byte" else format_quantity(fact["value"], dimension)
 
 
 def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[str, str, str, str]:

@@ -404,6 +404,7 @@ def format_campaign(content: CampaignsContent, screen: Screen = PLAIN) -> str:
     for machine in content["machines"]:
         _machine(page, machine)
     page.line("")
-    page.lines(f"{phase['name']}: {phase['source']}" for phase in content["machines"][0]["phases"])
+    page.line("number of runs, source:")
+    page.lines(f"  {phase['name']}: {phase['source']}" for phase in content["machines"][0]["phases"])
     page.notes(content["notes"])
     return page.text()

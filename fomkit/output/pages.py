@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -225,6 +226,9 @@ def _libraries() -> dict[str, str]:
     }
 
 
+_OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
+
+
 def render_book(book: Book) -> str:
     """Render a report as one HTML file.
 
@@ -232,12 +236,18 @@ def render_book(book: Book) -> str:
     """
     check_libraries()
     import jinja2
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
+
+    def whole_options(text: str) -> Markup:
+        """Keep a browser from breaking a command's option after its hyphens."""
+        spans = _OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text)))
+        return Markup(spans)  # noqa: S704 - escaped above
 
     loader = jinja2.PackageLoader("fomkit.output", "templates")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
+    environment.filters["whole_options"] = whole_options
     script, style = (loader.get_source(environment, name)[0] for name in ("page.js", "page.css"))
     libraries = _libraries()
     charts = {figure.key: dict(figure.chart) for chapter in book.chapters for section in chapter.sections

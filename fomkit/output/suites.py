@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text, level_text
 from fomkit.core.units import agree, by_key, count_text, format_number
-from fomkit.merit.fom import ACCEPTANCE, OF_RATES, PROPOSAL
+from fomkit.merit.fom import ACCEPTANCE, MISSED, OF_RATES, PROPOSAL, REACHED
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import UNFIT, cancel_notes, format_interval, mark_of, run_notes, seconds
 from fomkit.profiles.metrics import upper_bounds
@@ -134,7 +134,8 @@ def _verdict_line(threshold: view.Verdict) -> str:
     if probability is None:
         return f"  threshold {reached}: {met} (the times have no spread, so there is no probability)"
     chance = f"= {chance_text(probability)}".replace("= >", "> ").replace("= <", "< ")
-    return f"  threshold {reached}: {met}, P(FOM ≥ {reached}) {chance}"
+    bounds = f" (met from {100 * REACHED:.0f}%, missed up to {100 * MISSED:.0f}%)" if met == ACCEPTANCE[2] else ""
+    return f"  threshold {reached}: {met}, P(FOM ≥ {reached}) {chance}{bounds}"
 
 
 def _first_lines(content: view.SuiteContent, page: Page) -> None:

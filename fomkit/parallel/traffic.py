@@ -44,7 +44,7 @@ BESIDE = "another microbatch"
 
 def _halves(latent: bool) -> tuple[str, str]:
     """Return the products at the beginning of the halves of a block."""
-    return "feed-forward in", "keys, values down" if latent else "queries, keys, values"
+    return "feed-forward in", "keys and values down" if latent else "queries, keys, values"
 
 
 def forward_sent(

@@ -1,11 +1,13 @@
-"""The op tables of training a transformer, from its sizes: blocks, embedding, head and update on one device.
+"""The ops of a transformer's step: training, a forward pass, or decoding one token; whole, or on one device.
 
-The kernels are those of Megatron-LM as published with arXiv 2205.05198 (2022). Each of these is one kernel: bias
-and GELU; bias, dropout and residual; scale, mask and softmax. Products add their weight gradients to sums in fp32
-themselves; this traffic is not in a table of products with short results, so it is a row of its own. Attention is
-batched products around a softmax, or one kernel where it is fused. The style of Llama (Touvron et al., arXiv
-2302.13971, section 2.2) has no biases and no dropout; positions rotate queries and keys, and the gate of a
-feed-forward layer is one kernel with its activation.
+`step_rows` makes those of an architecture. Kernels are those of current training and serving libraries: queries,
+keys and values are one product; so are gate and up of a gated layer. `fomkit.ops.fusion` states which of the other
+ops are one kernel each.
+
+`training_rows` makes those of a training that devices share, `sizes_rows` the same on one device. Their kernels
+are those of Megatron-LM as published with arXiv 2205.05198 (2022): bias, dropout and residual are one kernel; so
+are scale, mask and softmax. Attention is batched products around a softmax, or one kernel where it is fused. The
+style of Llama (Touvron et al., arXiv 2302.13971, section 2.2) has no biases and no dropout.
 
 With experts, every token goes to ``top_k`` of them (Lepikhin et al., "GShard", arXiv 2006.16668, section 2.2;
 Fedus et al., "Switch Transformers", arXiv 2101.03961, section 2.2). The capacity factor sets the slots of each
@@ -16,27 +18,29 @@ experts each device has some, and routes and sends its own part of the sequence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-import pandas as pd
-
-from fomkit.core.model import TO_SHORT
-from fomkit.core.transformer import ATTENTION, UPDATE, Transformer
-from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.precision import BLOCKS
-from fomkit.ops.tables import column_names
+from fomkit.core.model import BATCH
+from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stack, Transformer
+from fomkit.ops.fusion import IMPL, Fusion, Part
+from fomkit.parallel.kernels import ALONE, Many, Mode, Row, Sharing, Step, Stream, tensors_of, update_rows
 from fomkit.parallel.step import words_of_one
+from fomkit.prediction.exchange import REPLAYED
 
-Row = dict[str, Any]
+BLOCK, HEAD, EMBEDDING = "block", "head", "embedding"
+FIRST = f"{BLOCK}_first"
+"""Module of blocks without experts before others."""
+TENSORS_OUTSIDE = 4
+"""Parameter tensors outside blocks: words, positions or an output, and a norm's two. They set launches alone."""
 
 
 class Split(NamedTuple):
     """The part of one microbatch that is on one device of a tensor group.
 
     ``samples``: its tokens, in whole samples; ``context``: devices that share each sequence;
-    ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products, 2 bytes;
+    ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products;
     ``expert``: devices that share the experts, which are ``whole_experts`` or split too;
     ``low``: number format of the linear layers of blocks, "" = dtype.
     """
@@ -50,401 +54,354 @@ class Split(NamedTuple):
     context: int = 1
     whole_experts: bool = False
 
-    def whole(self, shape: Transformer) -> float:
-        """Return the elements of the stream between the halves of a block."""
-        return shape.seq * self.samples * shape.hidden / (self.tensor if self.sequence else 1)
-
     def slots(self, shape: Transformer) -> float:
         """Return the slots for tokens that a device sends to the experts, and receives for its own experts."""
-        return self.routed * shape.experts * shape.expert_slots
-
-    @property
-    def routed(self) -> float:
-        """The samples whose tokens a device routes."""
-        return self.samples / self.tensor if self.whole_experts else self.samples
+        return self.samples / (self.tensor if self.whole_experts else 1) * shape.experts * shape.expert_slots
 
 
-BLOCK = "block"
-CORE = f"{BLOCK}{ATTENTION}"
-"""Module that selective recomputation runs again: scores, softmax, its dropout, context."""
+def _latent(step: Step, one: Attention, stream: Stream) -> bool:
+    """Add latent attention and return true; in decoding, queries and values meet the compressed cache itself.
 
-
-@dataclass
-class Rows:
-    """Ops under construction, in one number format; ``low``: that of linear layers, "" = the same."""
-
-    dtype: str
-    low: str = ""
-    rows: list[Row] = field(default_factory=list)
-
-    def layer(self, width: float, reduced: float) -> str:
-        """Return the format of a linear layer: low if its weights divide into the format's blocks of scales."""
-        return self.low if self.low and not (width % BLOCKS[self.low] or reduced % BLOCKS[self.low]) else ""
-
-    def product(
-        self, op: str, pass_name: str, size: tuple[float, float, float], module: str = BLOCK, *,
-        batches: float = 1.0, stored: tuple[int, int] = (0, 1), dtype: str = "", experts: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Add the product (m × k)·(k × n) of size (m, n, k), or that of each expert; ``stored``: as transposed."""
-        m, n, k = size
-        self.rows.append(
-            {"op": op, "kind": "gemm", "dtype": dtype or self.dtype, "engine": "matrix", "pass_name": pass_name,
-             "b": experts or batches, "m": m, "n": n, "k": k, "trans_a": stored[0], "trans_b": stored[1],
-             "experts": experts or np.nan, "module": module}
-        )  # fmt: skip
-
-    def stream(
-        self, op: str, pass_name: str, kind: str, numel: float, read: float, write: float, row: float,
-        module: str = BLOCK, dtype: str = "",
-    ) -> None:  # fmt: skip
-        """Add an op that reads `read` and writes `write` bytes of each element."""
-        self.rows.append(
-            {"op": op, "kind": kind, "dtype": dtype or self.dtype, "engine": "vector", "pass_name": pass_name,
-             "numel": numel, "row": row, "read_byte": read * numel, "write_byte": write * numel, "module": module}
-        )  # fmt: skip
-
-    def residual(self, shape: Transformer, of: str, whole: float) -> None:
-        """Add the residual at the end of a half of a block, for GPT with bias and dropout, whose mask is kept.
-
-        With four norms, what the half returns is normalised before.
-        """
-        if shape.norms > 2:
-            self.stream(f"norm after {of}", "forward", "norm", whole, 2, 2, shape.hidden)
-        op, write = (f"residual {of}", 2) if shape.gated else (f"bias, dropout, residual {of}", 3)
-        self.stream(op, "forward", "pointwise", whole, 4, write, shape.hidden)
-
-
-def linear_backward(
-    rows: Rows, op: str, tokens: float, width: float, reduced: float, module: str = BLOCK, *, experts: float = 0.0,
-    wide: bool = False,
-) -> None:  # fmt: skip
-    """Add both gradients of (tokens × reduced)·(reduced × width), and the traffic of the fp32 sum of the second.
-
-    The sum is read and written in 4 bytes where the timed product writes 2. ``experts``: number of such
-    layers; ``wide``: no low format is used.
+    Layers that compress are not split by heads: each device has them whole, for its own tokens of the stream.
     """
-    way, numel, dtype = "backward", (experts or 1) * width * reduced, "" if wide else rows.layer(width, reduced)
-    by_input, by_weight = (tokens, reduced, width), (width, reduced, tokens)
-    rows.product(f"{op}, by input", way, by_input, module, experts=experts, stored=(0, 0), dtype=dtype)
-    rows.product(f"{op}, by weight", way, by_weight, module, experts=experts, stored=(1, 0), dtype=dtype)
-    rows.stream(f"{op}, to the fp32 sum", way, "pointwise", numel, 4, 2, reduced, module, "fp32")
+    if (latent := one.latent) is None:
+        return False
+    tokens, own, hidden = stream.tokens, stream.own, step.hidden
+    heads, turned = one.heads, latent.plain + latent.rotary
+    if step.megatron:  # two layers read the stream
+        step.stream("queries, keys, values, by input", "pointwise", own.times(hidden), (2, 1), back=True)
+    if latent.query_rank:
+        step.product("queries down", own, latent.query_rank, hidden)
+        step.norm("norm of queries", own, latent.query_rank)
+    step.product("queries", tokens, heads * turned, latent.query_rank or hidden)
+    step.product("keys and values down", own, latent.rank + latent.rotary, hidden)
+    step.norm("norm of keys and values", own, latent.rank)
+    step.run("positions", "positions", tokens.times((heads + 1) * latent.rotary))
+    if not step.trains:
+        step.stream("to the cache", "copy", tokens.times(latent.rank + latent.rotary), (1, 1))
+    if step.mode == "decode":
+        step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
+        # Scores use rank and positions, sums the rank only; the cache holds both once for all heads.
+        of_heads = (heads, 1, latent.rank + latent.rotary // 2)
+        step.attend("latent attention", one, stream, of_heads, shared=latent.rank)
+        step.product("values from the cache's width", tokens, latent.value, latent.rank, batches=heads)
+    else:
+        step.product("keys and values up", tokens, heads * (latent.plain + latent.value), latent.rank)
+        if step.megatron:
+            step.run("keys joined", "repeated", tokens.times(heads * turned))
+        step.attend("attention", one, stream, (heads, heads, (turned + latent.value) // 2))
+    step.product("projection", tokens, hidden, heads * latent.value)
+    return True
 
 
-def _norm_backward(rows: Rows, name: str, numel: float, width: int, module: str = BLOCK) -> None:
-    rows.stream(name, "backward", "norm", numel, 4, 2, width, module)
-    rows.stream(f"{name}, by weight", "backward", "reduction", numel, 4, 0, width, module)
+def _own_attention(step: Step, one: Attention, stream: Stream) -> None:
+    if _latent(step, one, stream):
+        return
+    tokens, width = stream.tokens, one.head_dim
+    both = (one.heads + one.kv_heads) * width
+    three = both + one.kv_heads * width
+    step.product("queries, keys, values", tokens, three, step.hidden, bias=one.bias[0])
+    if step.megatron and one.bias[0]:
+        step.stream("bias of these", "pointwise", tokens.times(three), (1, 1))
+    if one.head_norm:  # of each head, or of all
+        row = one.head_norm if one.head_norm > 2 * width else width
+        step.norm("norms of queries and keys", tokens.times(both / row), row)
+    if one.rotary:
+        step.run("positions", "positions", tokens.times(both))
+    if step.megatron:
+        step.stream("queries, keys, values joined", "copy", tokens.times(three), (1, 1), back=True)
+    if not step.trains and one.causal:
+        step.stream("to the cache", "copy", tokens.times(2 * one.kv_heads * width), (1, 1))
+    step.attend("attention", one, stream, (one.heads, one.kv_heads, width))
+    if step.megatron and step.unfused:
+        step.run("context in rows", "repeated", tokens.times(one.heads * width))
+    step.product("projection", tokens, step.hidden, one.heads * width, bias=one.bias[1], own=stream.own)
 
 
-_ACTIVATION = {"gpt": "bias, GELU", "llama": "SiLU, gate"}
-_SCORE_BYTE, _CHOICE_BYTE = 4, 8
-"""A token's share in an expert, in fp32; a chosen expert's number and share."""
+def _cross(step: Step, one: Attention, stream: Stream, source: Stream) -> None:
+    """Add cross-attention to the encoder's output; its keys and values are computed once, before decoding."""
+    tokens, hidden, width = stream.tokens, step.hidden, one.heads * one.head_dim
+    step.product("queries for the source", tokens, width, hidden, bias=one.bias[0])
+    if step.mode != "decode":
+        keys = 2 * one.kv_heads * one.head_dim
+        step.product("keys, values of the source", source.tokens, keys, hidden, bias=one.bias[0])
+    of_heads = (one.heads, one.kv_heads, one.head_dim)
+    step.attend("attention to the source", one, stream, of_heads, source=source)
+    step.product("projection from the source", tokens, hidden, width, bias=one.bias[1])
+    step.run("source added to the stream", "added", tokens.times(hidden))
 
 
-def _expert_sizes(shape: Transformer, split: Split) -> tuple[float, float, float, int]:
-    """Return a device's experts, the tokens of each, all its tokens, and the width of its part of an expert."""
-    experts, slots = shape.experts / split.expert, split.slots(shape)
-    return experts, slots / experts, slots, shape.feed_forward // (1 if split.whole_experts else split.tensor)
+def _feed(step: Step, one: FeedForward, tokens: Many, name: str = "feed-forward", *, own: Many | None = None,
+          experts: int = 0) -> None:  # fmt: skip
+    """Add a feed-forward layer, or that of each expert; ``tokens``: of one, ``own``: where its output is added."""
+    inner = tokens.times((experts or 1) * one.width)
+    step.product(f"{name} in", tokens, (1 + one.gated) * one.width, step.hidden, bias=one.bias, experts=experts)
+    # The rate of an "activation" with its gate is that of serving engines' own kernels (`prediction.rates`).
+    step.run("SiLU, gate" if one.gated and step.trains else "activation", "gated" if one.gated else "activation",
+             inner)  # fmt: skip
+    step.product(f"{name} out", tokens, step.hidden, one.width, bias=one.bias, own=own, experts=experts)
 
 
-def _wide_forward(
-    rows: Rows, shape: Transformer, tokens: float, wide: int, *, experts: float = 0.0, name: str = "feed-forward"
-) -> None:
-    """Add the products of a feed-forward layer and the op between them; ``experts``: number of such layers."""
-    hidden, way, sides = shape.hidden, "forward", 1 + shape.gated
-    into, out = rows.layer(sides * wide, hidden), rows.layer(hidden, wide)
-    rows.product(f"{name} in", way, (tokens, sides * wide, hidden), experts=experts, dtype=into)
-    rows.stream(_ACTIVATION[shape.style], way, "pointwise", (experts or 1) * tokens * wide, 2 * sides, 2, wide)
-    rows.product(f"{name} out", way, (tokens, hidden, wide), experts=experts, dtype=out)
-
-
-def _wide_backward(
-    rows: Rows, shape: Transformer, tokens: float, wide: int, *, experts: float = 0.0, name: str = "feed-forward"
-) -> None:
-    hidden, way, sides = shape.hidden, "backward", 1 + shape.gated
-    numel = (experts or 1) * tokens * wide
-    linear_backward(rows, f"{name} out", tokens, hidden, wide, BLOCK, experts=experts)
-    rows.stream(_ACTIVATION[shape.style], way, "pointwise", numel, 2 * (sides + 1), 2 * sides, wide)
-    if not shape.gated:
-        rows.stream("bias of GELU, by weight", way, "reduction", numel, 2, 0, wide)
-    linear_backward(rows, f"{name} in", tokens, sides * wide, hidden, BLOCK, experts=experts)
-
-
-def experts_forward(rows: Rows, shape: Transformer, split: Split) -> None:
-    """Add router, slots for tokens, the experts' products and the sum of their outputs."""
-    way, tokens, hidden = "forward", shape.seq * split.routed, shape.hidden
-    experts, each, slots, wide = _expert_sizes(shape, split)
-    scores = tokens * shape.experts
-    rows.product("router", way, (tokens, shape.experts, hidden))
-    rows.stream("router softmax", way, "softmax", scores, 2, _SCORE_BYTE, shape.experts)
-    chosen = _CHOICE_BYTE * shape.top_k / shape.experts
-    rows.stream("router top k", way, "reduction", scores, _SCORE_BYTE, chosen, shape.experts)
-    rows.stream("tokens to experts", way, "copy", slots * hidden, 2, 2, hidden)
-    _wide_forward(rows, shape, each, wide, experts=experts)
-    rows.stream("tokens from experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
-    if shape.shared:
-        everything, part = shape.seq * split.samples, shape.shared // split.tensor
-        _wide_forward(rows, shape, everything, part, name="shared expert")
-        rows.stream("shared expert added", way, "pointwise", everything * hidden, 4, 2, hidden)
-
-
-def experts_backward(rows: Rows, shape: Transformer, split: Split) -> None:
-    """Add the gradients of `experts_forward`, from the sum back to the router's input."""
-    way, tokens, hidden = "backward", shape.seq * split.routed, shape.hidden
-    experts, each, slots, wide = _expert_sizes(shape, split)
-    scores = tokens * shape.experts
-    if shape.shared:
-        everything, part = shape.seq * split.samples, shape.shared // split.tensor
-        _wide_backward(rows, shape, everything, part, name="shared expert")
-        rows.stream("shared expert, by input", way, "pointwise", everything * hidden, 4, 2, hidden)
+def _trained_experts(step: Step, one: Experts, stream: Stream) -> None:
+    """Add router, slots for tokens, the experts' products and the sum of their outputs, with their gradients."""
+    tokens, held, length = stream.routed, one.held or one.count, stream.length
+    even = f"(({one.top_k}*{length} + {one.count - 1})//{one.count})"
+    routed = stream.samples.times(tokens.factor / stream.tokens.factor)
+    each = routed.times(one.count // held)
+    each = each.times(even if isinstance(length, str) else one.slots(length, step.capacity))
+    whole, slots, scores = tokens.times(step.hidden), each.times(held * step.hidden), tokens.times(one.count)
+    step.stream("router and experts, by input", "pointwise", whole, (2, 1), back=True)
+    step.product("router", tokens, one.count, step.hidden, low=False)
+    step.run("router softmax", "trained router", scores, one.count)
+    # The scores in fp32; a chosen expert's number and share.
+    top_k = Part("router top k", "reduction", (0, 1), (0, 0), mask=(0, 8 * one.top_k / one.count), dtype="stream")
+    step.rows.append(step.kernel("", top_k, "forward", scores, one.count))
+    step.stream("tokens to experts", "copy", slots, (1, 1))
+    step.stream("tokens to experts", "pointwise", whole, (one.top_k, 1), back=True)
+    _feed(step, one.each, each, experts=held)
+    step.stream("tokens from experts", "pointwise", whole, (one.top_k, 1))
     # Read for every slot: the sum's gradient, and the expert's output; their product is the share's gradient.
-    rows.stream("tokens from experts", way, "pointwise", slots * hidden, 4, 2, hidden)
-    _wide_backward(rows, shape, each, wide, experts=experts)
-    rows.stream("tokens to experts", way, "pointwise", tokens * hidden, 2 * shape.top_k, 2, hidden)
-    rows.stream("router softmax", way, "softmax", scores, 2 * _SCORE_BYTE, 2, shape.experts)
-    linear_backward(rows, "router", tokens, shape.experts, hidden, wide=True)
-    rows.stream("router and experts, by input", way, "pointwise", tokens * hidden, 4, 2, hidden)
+    step.stream("tokens from experts", "pointwise", slots, (2, 1), back=True)
 
 
-def _core_forward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
-    seq, head, group = shape.seq, shape.head_dim, samples * shape.heads / tensor
-    scores = group * seq * seq
-    rows.product("scores", "forward", (seq, seq, head), CORE, batches=group)
-    # A causal kernel reads the lower triangle and writes the whole square.
-    rows.stream("scale, mask, softmax", "forward", "softmax", scores, 1, 2, seq, CORE)
-    rows.stream("attention dropout", "forward", "pointwise", scores, 2, 3, seq, CORE)
-    rows.product("context", "forward", (seq, head, seq), CORE, batches=group, stored=(0, 0))
+def _served_experts(step: Step, one: Experts, tokens: Many) -> None:
+    """Add router and experts without gradients; tables time the experts of serving as one op.
 
-
-def _core_backward(rows: Rows, shape: Transformer, samples: float, tensor: int) -> None:
-    seq, head, group = shape.seq, shape.head_dim, samples * shape.heads / tensor
-    scores, way = group * seq * seq, "backward"
-    rows.product("context, by scores", way, (seq, seq, head), BLOCK, batches=group)
-    rows.product("context, by values", way, (seq, head, seq), BLOCK, batches=group, stored=(1, 0))
-    rows.stream("attention dropout", way, "pointwise", scores, 3, 2, seq)
-    rows.stream("scale, mask, softmax", way, "softmax", scores, 4, 2, seq)
-    rows.product("scores, by queries", way, (seq, head, seq), BLOCK, batches=group, stored=(0, 0))
-    rows.product("scores, by keys", way, (seq, head, seq), BLOCK, batches=group, stored=(1, 0))
-
-
-def _fused(rows: Rows, shape: Transformer, split: Split, pass_name: str) -> None:
-    """Add attention of a device's queries; its parts near the beginning and near the end see half of all keys.
-
-    Where a share of the blocks has a window, both sorts run in part; a window counts as that many keys.
+    Where other devices hold some of the experts, as many places arrive as leave, each a token of one expert.
     """
-    narrow = shape.window_share if 0 < shape.window < shape.seq else 0.0
-    for keys, causal, share in ((shape.seq, 1, 1.0 - narrow), (shape.window, 0, narrow)):
-        if share:
-            rows.rows.append(
-                {"op": "attention", "kind": "attention", "dtype": rows.dtype, "engine": "matrix",
-                 "pass_name": pass_name, "batch": split.samples * split.context,
-                 "heads": shape.heads / split.tensor, "kv_heads": shape.kv_heads / split.tensor,
-                 "q_len": shape.seq / split.context, "kv_len": keys, "head_dim": shape.head_dim, "causal": causal,
-                 "module": CORE, "count": share}
-            )  # fmt: skip
+    places = tokens.times(one.top_k)
+    sent = places.times(step.hidden)
+    step.product("router", tokens, one.count, step.hidden)
+    step.run("router softmax", "softmax", tokens.times(one.count), one.count)
+    if one.held:
+        step.stream("tokens copied for experts", "copy", sent, (1, 1))
+    experts, routed, chosen = (one.held, places, 1) if one.held else (one.count, tokens, one.top_k)
+    step.exchange("tokens to experts", "all_to_all", sent, step.apart)
+    step.add("experts", "experts", b=experts, m=routed.cell, n=one.each.width, k=step.hidden, experts=experts,
+             top_k=chosen)  # fmt: skip
+    step.exchange("tokens from experts", "all_to_all", sent, step.apart)
+    if one.held:
+        step.stream("sum of experts", "pointwise", tokens.times(step.hidden), (one.top_k, 1))
 
 
-def _add_rotation(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
-    """Add the norms of queries and keys, if there are any, and their rotation; going backward in reverse."""
-    width = (shape.heads + shape.kv_heads) * shape.head_dim
-    row, name = (width if shape.head_norm > 2 * shape.head_dim else shape.head_dim), "norm of queries, keys"
-    if shape.head_norm and way == "forward":
-        rows.stream(name, way, "norm", tokens * width, 2, 2, row)
-    rows.stream("positions", way, "pointwise", tokens * width, 2, 2, width)
-    if shape.head_norm and way != "forward":
-        _norm_backward(rows, name, tokens * width, row)
-
-
-def _own_layers(shape: Transformer, split: Split) -> list[tuple[str, float, int, int, int]]:
-    """List the layers that make queries, keys and values, in order.
-
-    Each with its tokens, width, reduced width, and the width of the norm before it, 0 without one. Layers that
-    compress are not split by heads: each device has them whole, with ``sequence`` for its part of the tokens.
-    """
-    tokens, hidden, latent = shape.seq * split.samples, shape.hidden, shape.latent
-    if latent is None:
-        return [("queries, keys, values", tokens, shape.attention_width // split.tensor, hidden, 0)]
-    own, heads = tokens / (split.tensor if split.sequence else 1), shape.heads // split.tensor
-    turned, pair = heads * (latent.plain + latent.rotary), heads * (latent.plain + latent.value)
-    ranks = latent.query_rank, latent.rank
-    first = [("queries down", own, ranks[0], hidden, 0)] if ranks[0] else []
-    return [
-        *first, ("queries", tokens, turned, ranks[0] or hidden, ranks[0]),
-        ("keys, values down", own, ranks[1] + latent.rotary, hidden, 0),
-        ("keys, values", tokens, pair, ranks[1], ranks[1]),
-    ]  # fmt: skip
-
-
-def _keys_joined(rows: Rows, shape: Transformer, tokens: float, way: str) -> None:
-    """Add what turns the parts of compressed keys and queries that have positions, and joins keys of all heads."""
-    if (latent := shape.latent) is not None:
-        heads, wide = shape.heads, latent.plain + latent.rotary
-        rows.stream("positions", way, "pointwise", tokens * (heads + 1) * latent.rotary, 2, 2, latent.rotary)
-        rows.stream("keys joined", way, "copy", tokens * heads * wide, 2, 2, wide)
-
-
-def _attention_forward(rows: Rows, shape: Transformer, split: Split, whole: float) -> None:
-    samples, tensor = split.samples, split.tensor
-    way, tokens, hidden = "forward", shape.seq * samples, shape.hidden
-    part, three = shape.context_width // tensor, shape.attention_width // tensor
-    rows.stream("norm 1", way, "norm", whole, 2, 2, hidden)
-    for name, of, wide, reduced, normed in _own_layers(shape, split):
-        if normed:
-            rows.stream(f"norm of {name}", way, "norm", of * normed, 2, 2, normed)
-        rows.product(name, way, (of, wide, reduced), dtype=rows.layer(wide, reduced))
-    if not shape.gated or shape.qkv_bias:
-        rows.stream("bias of these", way, "pointwise", tokens * three, 2, 2, three)
-    _keys_joined(rows, shape, tokens / tensor, way)
-    if shape.gated and shape.latent is None:
-        _add_rotation(rows, shape, tokens / tensor, way)
-    if shape.attention == "fused":
-        _fused(rows, shape, split, way)
+def _feed_or_experts(step: Step, block: Block, stream: Stream) -> None:
+    """Add a block's second half; in training a tensor group splits the shared expert."""
+    one = block.feed
+    if isinstance(one, FeedForward):
+        _feed(step, one, stream.tokens, own=stream.own)
+        return
+    if step.trains:
+        _trained_experts(step, one, stream)
     else:
-        _core_forward(rows, shape, samples, tensor)
-        rows.stream("context in rows", way, "copy", tokens * part, 2, 2, part)
-    rows.product("projection", way, (tokens, hidden, part), dtype=rows.layer(hidden, part))
-    rows.residual(shape, "1", whole)
-    rows.stream("norm 2", way, "norm", whole, 2, 2, hidden)
+        _served_experts(step, one, stream.routed)
+    if one.shared is not None:
+        tokens = stream.tokens if step.trains else stream.routed
+        _feed(step, one.shared, tokens, "shared expert")
+        step.run("shared expert added", "added", tokens.times(step.hidden))
 
 
-def _half_backward(rows: Rows, whole: float, hidden: int) -> None:
-    """Add the backward ops of a norm: its gradients, and the gradient of the residual parallel to it."""
-    _norm_backward(rows, "norm", whole, hidden)
-    rows.stream("residual", "backward", "pointwise", whole, 4, 2, hidden)
+def _one_kernel(step: Step, block: Block) -> bool:
+    """Return whether additions to the stream and the norms after them are one kernel each."""
+    return step.kernels == "compiled" and block.norms == 2 and not block.beside and block.cross is None
 
 
-def _attention_backward(rows: Rows, shape: Transformer, split: Split) -> None:
-    samples, tensor = split.samples, split.tensor
-    way, tokens, hidden = "backward", shape.seq * samples, shape.hidden
-    part, three = shape.context_width // tensor, shape.attention_width // tensor
-    linear_backward(rows, "projection", tokens, hidden, part)
-    if shape.attention == "fused":
-        _fused(rows, shape, split, way)
+def _norm(step: Step, block: Block, place: int, own: Many) -> None:
+    if not _one_kernel(step, block):
+        step.norm(f"norm {place}", own, step.hidden)
+
+
+def _added(step: Step, block: Block, what: str, own: Many) -> None:
+    """Add what a half of a block returns to the stream; Megatron-LM's GPT has a dropout before."""
+    one = block.feed.each if isinstance(block.feed, Experts) else block.feed
+    rule = "both added" if block.beside else "added after dropout" if step.megatron and not one.gated else "added"
+    if _one_kernel(step, block):
+        step.run(f"{what} added and normalised", "added and normalised", own.times(step.hidden), step.hidden)
     else:
-        rows.stream("context in rows", way, "copy", tokens * part, 2, 2, part)
-        _core_backward(rows, shape, samples, tensor)
-    _keys_joined(rows, shape, tokens / tensor, way)
-    if shape.latent is None:
-        rows.stream("queries, keys, values joined", way, "copy", tokens * three, 2, 2, three)
-    if shape.gated and shape.latent is None:
-        _add_rotation(rows, shape, tokens / tensor, way)
-    if not shape.gated or shape.qkv_bias:
-        rows.stream("bias of these, by weight", way, "reduction", tokens * three, 2, 0, three)
-    for name, of, wide, reduced, normed in reversed(_own_layers(shape, split)):
-        linear_backward(rows, name, of, wide, reduced)
-        if normed:
-            _norm_backward(rows, f"norm of {name}", of * normed, normed)
-    if shape.latent is not None:  # two layers read the stream
-        own = tokens / (tensor if split.sequence else 1)
-        rows.stream("queries, keys, values, by input", way, "pointwise", own * hidden, 4, 2, hidden)
+        step.run(f"{what} added to the stream", rule, own.times(step.hidden))
 
 
-def block_rows(shape: Transformer, split: Split) -> list[Row]:
-    """List the ops of one block, forward and backward."""
-    rows, samples, tensor = Rows(split.dtype, split.low), split.samples, split.tensor
-    whole, hidden, sent = split.whole(shape), shape.hidden, split.slots(shape) * shape.hidden
-    tokens, wide = shape.seq * samples, shape.feed_forward // tensor
-    _attention_forward(rows, shape, split, whole)
-    if shape.experts:
-        experts_forward(rows, shape, split)
-    else:
-        _wide_forward(rows, shape, tokens, wide)
-    rows.residual(shape, "2", whole)
-    learned = () if shape.gated else (("2", sent if shape.experts else whole), ("1", whole))
-    for of, biased in learned:
-        rows.stream(f"dropout {of}", "backward", "pointwise", whole, 3, 2, hidden)
-        rows.stream(f"bias {of}, by weight", "backward", "reduction", biased, 2, 0, hidden)
-    if shape.norms > 2:
-        _norm_backward(rows, "norm after 2", whole, hidden)
-    if shape.experts:
-        experts_backward(rows, shape, split)
-    else:
-        _wide_backward(rows, shape, tokens, wide)
-    _half_backward(rows, whole, hidden)
-    if shape.norms > 2:
-        _norm_backward(rows, "norm after 1", whole, hidden)
-    _attention_backward(rows, shape, split)
-    _half_backward(rows, whole, hidden)
-    return rows.rows
+def _block(step: Step, block: Block, stream: Stream, source: Stream | None = None) -> None:
+    """Add a block. Of four norms, the second and the last are of what its halves return."""
+    whole, after = stream.tokens.times(step.hidden), block.norms == 4
+    for place in range(1, 1 + (block.norms if block.beside else 1)):
+        _norm(step, block, place, stream.own)
+    _own_attention(step, block.attention, stream)
+    # Where experts are apart, a group's devices have a part of its tokens each, from attention to the block's end.
+    parts = step.group.ranks if isinstance(block.feed, Experts) and step.apart.ranks > 1 else 1
+    if parts > 1:
+        step.exchange("stream scattered", "reduce_scatter", whole)
+        stream = stream._replace(own=stream.tokens.share(parts), routed=stream.tokens.share(parts))
+    elif not block.beside:  # else both halves are summed at once
+        step.exchange(REPLAYED, "all_reduce", whole)
+    if after:
+        _norm(step, block, 2, stream.own)
+    if not block.beside:
+        _added(step, block, "attention", stream.own)
+    if block.cross is not None and source is not None:
+        _norm(step, block, 2, stream.own)
+        _cross(step, block.cross, stream, source)
+    if not block.beside:
+        _norm(step, block, block.norms - after, stream.own)
+    _feed_or_experts(step, block, stream)
+    if parts == 1:
+        step.exchange(REPLAYED, "all_reduce", whole)
+    if after:
+        _norm(step, block, 4, stream.own)
+    _added(step, block, "both" if block.beside else "feed-forward", stream.own)
+    if parts > 1:
+        step.exchange("stream gathered", "all_gather", whole)
+    step.close()
 
 
-HEAD, EMBEDDING = "head", "embedding"
+def _stack(step: Step, name: str, stack: Stack, stream: Stream, source: Stream | None = None) -> None:
+    for place, (many, block) in enumerate(stack.blocks):
+        # Blocks of different kinds wait for their host each by itself: the modules of a training tell them apart.
+        step.count, step.module = many, f"{name}.block{f'_{place + 1}' * (step.trains and place > 0)}"
+        _block(step, block, stream, source)
+    step.count, step.module = 1, name
+    if stack.last_norm:
+        step.norm("last norm", stream.tokens, step.hidden)
 
 
-def head_rows(shape: Transformer, split: Split) -> list[Row]:
-    """List the ops of the last norm, the output and the loss (cross entropy in fp32, split by words)."""
-    rows, tokens = Rows(split.dtype), shape.seq * split.samples
-    words, hidden = words_of_one(shape, split.tensor), shape.hidden
-    whole, logits = split.whole(shape), tokens * words
-    rows.stream("last norm", "forward", "norm", whole, 2, 2, hidden, HEAD)
-    rows.product("output", "forward", (tokens, words, hidden), HEAD)
-    for op, kind, read, write in (("logits to fp32", "copy", 2, 4), ("largest logit", "reduction", 4, 0),
-                                  ("less the largest", "pointwise", 4, 4), ("exponential", "pointwise", 4, 4),
-                                  ("sum of these", "reduction", 4, 0),
-                                  ("over the sum", "pointwise", 4, 4)):  # fmt: skip
-        rows.stream(op, "forward", kind, logits, read, write, words, HEAD, "fp32")
-    rows.stream("loss", "backward", "pointwise", logits, 4, 4, words, HEAD, "fp32")
-    rows.stream("logits from fp32", "backward", "copy", logits, 4, 2, words, HEAD, "fp32")
-    linear_backward(rows, "output", tokens, words, hidden, HEAD, wide=True)
-    _norm_backward(rows, "last norm", whole, hidden, HEAD)
-    return rows.rows
+def _front(step: Step, shape: Architecture) -> None:
+    """Add the convolutions before the stacks; the first has no gradient of its input."""
+    parts = ("kernel", "stride", "pad", "dilation")
+    names = {"": ["depth", "height", "width"], **{part: [f"{part}_{axis}" for axis in "dhw"] for part in parts}}
+    for place, one in enumerate(shape.front):
+        cells: dict[str, Any] = {"batch": BATCH, "in_channels": one.in_channels, "out_channels": one.out_channels,
+                                 "groups": 1, "transposed": 0}  # fmt: skip
+        values = {"": one.size, "kernel": one.kernel, "stride": one.stride, "pad": one.pad, "dilation": (1, 1, 1)}
+        for part, along in names.items():
+            cells |= dict(zip(along, values[part], strict=True))
+        step.add("convolution", "conv", **cells)
+        ways = ("backward_weight",) if not place else ("backward_weight", "backward_input")
+        step.gradients += [[step.row("convolution", "conv", way, cells)] for way in ways * step.trains]
+    step.close()
 
 
-def embedding_rows(shape: Transformer, split: Split) -> list[Row]:
-    """List the ops of words, positions and their dropout."""
-    rows, hidden = Rows(split.dtype), shape.hidden
-    numel, whole = shape.seq * split.samples * hidden, split.whole(shape)
-    rows.stream("words", "forward", "embedding", numel, 2, 2, hidden, EMBEDDING)
-    if not shape.gated:
-        rows.stream("positions", "forward", "pointwise", whole, 4, 2, hidden, EMBEDDING)
-        rows.stream("dropout", "forward", "pointwise", whole, 2, 3, hidden, EMBEDDING)
-        rows.stream("dropout", "backward", "pointwise", whole, 3, 2, hidden, EMBEDDING)
-    rows.stream("words, by weight", "backward", "embedding", numel, 6, 4, hidden, EMBEDDING)
-    return rows.rows
+def _embed(step: Step, stream: Stream, vocabulary: int, *, positions: bool) -> None:
+    numel, own = stream.tokens.times(step.hidden), stream.own.times(step.hidden)
+    if not step.megatron:
+        step.stream("words' gradients to zero", "copy", Many(vocabulary * step.hidden), (0, 1), back=True)
+    step.run("words", "words", numel, step.hidden)
+    step.exchange(REPLAYED, "all_reduce", numel)
+    if positions:
+        step.stream("positions added", "pointwise", own, (2, 1))
+        if step.megatron:
+            step.run("dropout", "dropout", own)
+    step.close()
 
 
-def update_rows(
-    parameters: float, tensors: float, *, clip: bool, low: str = "", of_low: float = 0.0, impl: str = "fused",
-    dtype: str = "bf16",
+def _logits(step: Step, tokens: Many, wide: int, *, bias: bool = False) -> None:
+    """Add the output and, in training, the loss in fp32."""
+    step.product("output", tokens, wide, step.hidden, bias=bias, low=False)
+    step.exchange("output gathered", "all_gather", tokens.times(wide * step.group.ranks))
+    if step.trains:
+        step.run("", "loss", tokens.times(wide), wide)
+    step.close()
+
+
+def _head(step: Step, shape: Architecture, stream: Stream) -> None:
+    """Add output and loss; of a prompt, only the last token's output."""
+    short = shape.head == "classes" or (step.mode == "infer" and shape.decoder is not None)
+    tokens, hidden = stream.samples if short else stream.tokens, shape.hidden
+    if "head's layer" in dict(shape.further):
+        step.product("head's layer", tokens, hidden, hidden, bias=True)
+        step.run("head's activation", "activation", tokens.times(hidden))
+        step.norm("head's norm", tokens, hidden)
+    _logits(step, tokens, shape.classes or shape.vocabulary, bias=shape.head_bias)
+
+
+def step_rows(
+    shape: Architecture, mode: Mode, sizes: Mapping[str, int], fusion: Fusion = "vendor",
+    group: Sharing = ALONE, apart: Sharing = ALONE,
 ) -> list[Row]:  # fmt: skip
-    """List the ops of Adam in mixed precision: gradients, moments and a copy of the parameters in fp32.
+    """Return the ops of a step with their counts; cells are numbers or expressions in named sizes.
 
-    Bytes are those of Megatron-LM's optimizer with apex kernels: unscale and check, norm and clip, fused Adam,
-    copy to the short format, set the sums of gradients to zero. ``low``: format to which ``of_low`` weights are
-    quantised, along rows and columns; ``impl``: how Adam goes over tensors; ``dtype``: in fp32 it is Adam alone.
+    `sizes`: values of the named sizes; they only decide whether a window is shorter than the sequence. `group`:
+    the devices that share a step without gradients, `apart`: those that share its experts (`Step`); then ``shape``
+    is one device's.
     """
-    rows = Rows("fp32")
-    steps: list[tuple[str, float, float]] = [("gradient unscale, check", 4, 4), (TO_SHORT, 4, 2)]
-    steps.append(("gradients to zero", 0, 4))
-    if clip:
-        steps += [("gradient norm", 4, 0), ("gradient clip", 4, 4)]
-    for op, read, write in steps:
-        kind = "reduction" if not write else "copy" if op == TO_SHORT else "pointwise"
-        rows.stream(op, "update", kind, parameters, read, write, parameters, UPDATE)
-    if low:
-        rows.stream("weights quantised", "update", "copy", of_low, 2, 2 * ITEM_BYTE[low], of_low, UPDATE)
-    adam = {"op": "Adam", "kind": "optimizer", "dtype": "fp32", "engine": "vector", "pass_name": "update",
-            "rule": "adam", "impl": impl, "numel": parameters, "tensors": tensors,
-            "module": UPDATE}  # fmt: skip
-    return [adam] if dtype == "fp32" else [*rows.rows, adam]
+    step = Step(shape.dtype, mode, shape.hidden, fusion, sizes, shape.norm, unfused=fusion == "eager", group=group,
+                apart=apart)  # fmt: skip
+    positions, encoder, decoder = bool(dict(shape.further).get("positions")), shape.encoder, shape.decoder
+    source = Stream.whole(Many(1, BATCH), encoder.length) if encoder is not None else None
+    target = None
+    if mode != "decode":
+        step.module = "front"
+        _front(step, shape)
+    if encoder is not None and source is not None and mode != "decode":
+        if shape.vocabulary and not shape.front:
+            _embed(step, source, shape.vocabulary, positions=positions)
+        _stack(step, "encoder", encoder, source)
+        target = source
+    if decoder is not None:
+        step.close()
+        step.module, target = "words", Stream.whole(Many(1, BATCH), 1 if mode == "decode" else decoder.length)
+        _embed(step, target, shape.vocabulary, positions=positions)
+        _stack(step, "decoder", decoder, target, source)
+    step.module = "head"
+    if shape.head and target is not None:
+        _head(step, shape, target)
+    step.close()
+    if step.trains:
+        tensors = (
+            sum(many * tensors_of(block, shape.norm_tensors) for many, block in shape.blocks) + TENSORS_OUTSIDE
+        )
+        step.rows += update_rows(shape.parameters, tensors, clip=False, impl=IMPL[fusion], dtype=step.dtype)
+    return step.rows
 
 
-def tensors_of(shape: Transformer, expert: int = 1) -> int:
-    """Count the parameter tensors of a block; `expert` devices share the tensors of experts."""
-    if shape.gated:  # two norms, two products of attention, a router, two products of each layer
-        more = 2 * (shape.head_norm > 0) + shape.qkv_bias + (shape.norms - 2) + 2 * (shape.shared > 0)
-        if shape.latent is not None:  # queries, keys and values come from 3 products and a norm, or 4 and two
-            more += 3 + 2 * (shape.latent.query_rank > 0)
-        return more + (5 + 2 * (shape.experts // expert) if shape.experts else 6)
-    return 12 + 4 * (shape.experts // expert) + 1 if shape.experts else 16
+def _part(shape: Transformer, split: Split) -> Block:
+    """Return the block of one of the devices that share a block."""
+    tensor, of_experts = split.tensor, split.whole_experts and shape.experts
+    one = replace(
+        shape, heads=shape.heads // tensor, kv_heads=shape.kv_heads // tensor, shared=shape.shared // tensor,
+        feed_forward=shape.feed_forward if of_experts else shape.feed_forward // tensor,
+    ).block  # fmt: skip
+    feed, attention = one.feed, replace(one.attention, window=shape.window)
+    if isinstance(feed, Experts):
+        feed = replace(feed, held=shape.experts // split.expert)
+    return replace(one, attention=attention, feed=feed)
 
 
-def as_table(rows: list[Row]) -> pd.DataFrame:
-    """Make an OPS table of rows that each run once, or in a share of the blocks (``count``)."""
-    numbers, names = {*column_names("OPS", "number")}, dict.fromkeys(name for row in rows for name in row)
-    filled = {
-        name: np.array([row.get(name, np.nan) for row in rows], np.float64)
-        if name in numbers
-        else np.array([row.get(name, "") for row in rows], object)
-        for name in names
-    }
-    return pd.DataFrame({**filled, "count": [row.get("count", 1.0) for row in rows]})
+def training_rows(
+    shape: Transformer, split: Split, samples: Many | None = None, length: int | str = ""
+) -> list[list[Row]]:
+    """List the ops of one device: of a block of each kind (`Transformer.kinds`), of the words, and of the head.
+
+    `samples`, `length`: of a microbatch and of its sequences, as named sizes in place of the numbers. Blocks of
+    two kinds differ in module.
+    """
+    stream = Stream.whole(samples or Many(split.samples), length or shape.seq)
+    own, routed = (stream.tokens.share(split.tensor if of_group else 1)
+                   for of_group in (split.sequence, split.whole_experts))  # fmt: skip
+    stream = stream._replace(own=own, routed=routed, context=split.context)
+
+    def step(module: str) -> Step:
+        return Step(split.dtype, "train", shape.hidden, "megatron", {"seq": shape.seq}, low=split.low,
+                    unfused=shape.attention == "unfused", narrow=shape.window_share,
+                    capacity=shape.capacity_factor, module=module)  # fmt: skip
+
+    *others, last = shape.kinds
+    steps = [*(step(FIRST) for _ in others), step(BLOCK), step(EMBEDDING), step(HEAD)]
+    for made, (_, of) in zip(steps, (*others, last), strict=False):
+        _block(made, _part(of, split), stream)
+    *_, words, head = steps
+    _embed(words, stream, shape.vocabulary, positions=not shape.gated)
+    head.norm("last norm", stream.own, shape.hidden)
+    _logits(head, stream.tokens, words_of_one(shape, split.tensor))
+    return [made.rows for made in steps]
+
+
+def sizes_rows(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool = False) -> list[Row]:
+    """List the ops of one training step on one device; cells are expressions in ``batch``.
+
+    `parameters`: those that the update changes; `any_seq`: whether cells are expressions in ``seq``, too.
+    """
+    split = Split(1, 1, sequence=False, dtype=dtype)
+    *blocks, words, head = training_rows(shape, split, Many(1, BATCH), "seq" if any_seq else shape.seq)
+    rows = [{**row, "count": round(many * row["count"], 9)}
+            for (many, _), block in zip(shape.kinds, blocks, strict=True) for row in block]  # fmt: skip
+    tensors = sum(many * tensors_of(of.block, 2 - of.gated) for many, of in shape.kinds) + TENSORS_OUTSIDE
+    return [*rows, *words, *head, *update_rows(parameters, tensors, clip=False, dtype=dtype)]

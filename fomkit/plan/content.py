@@ -194,7 +194,7 @@ ConditionText = tuple[Literal["modelled", "stated", "not considered"], str]
 
 def _utilisation(estimate: Estimate) -> tuple[float, float]:
     """Return the share of device time bounded by traffic, and the ratio of floors to time; NaN if unknown."""
-    if "timed" not in estimate.detail.made:  # a step on several devices, or a forward pass alone
+    if estimate.detail.timed is None:
         return np.nan, np.nan
     rows, priced = estimate.timed.rows, estimate.timed.priced
     seconds = rows.ops.seconds[0, :, 0]
@@ -284,7 +284,7 @@ def _size_condition(estimate: Estimate) -> ConditionText:
 
 def conditions_content(estimate: Estimate) -> dict[str, Condition]:
     """State for each source of a time's variability whether it is modelled, stated or left out, and by what."""
-    ops = estimate.timed.rows.ops if "timed" in estimate.detail.made else ops_of(estimate.ops)
+    ops = ops_of(estimate.ops) if estimate.detail.timed is None else estimate.timed.rows.ops
     # The shares of the time that rest on timings of ops, and on their measured rows alone.
     tabled, measured = sum(estimate.coverage[name] for name in TABLES), estimate.coverage["measured"]
     if estimate.job is not None:  # its coverage includes measured links, too

@@ -319,9 +319,7 @@ def chip_of(machine: Machine) -> str:
     return f"{' '.join(chip)}{' short of power' * bool(power_shortfall(machine))}" if len(chip) > 2 else ""
 
 
-def common_on_chip(
-    ends: Array, width_s: float, chip: str, work: str, formats: Sequence[str]
-) -> tuple[tuple[str, float], ...]:
+def common_on_chip(ends: Array, width_s: float, chip: str, work: str) -> tuple[tuple[str, float], ...]:
     """Return the shares of a device's error that boards of its chip have in common (`Span.common`), by name.
 
     Only steps of the same work in equal number formats have any: errors were compared op by op, and those of a
@@ -329,9 +327,9 @@ def common_on_chip(
     boards of one chip showed it.
 
     `ends` (3, names): the time of the ops of each name, without use in a step; `width_s`: of the interval of the
-    device time [s]; `formats`: the number formats of the ops.
+    device time [s]; `work`: what was timed, and the number formats of its ops.
     """
-    names = (f"{name} of {chip}, {work}, {' '.join(formats)}" for name in ON_ONE_CHIP)
+    names = (f"{name} of {chip}, {work}" for name in ON_ONE_CHIP)
     return tuple(zip(names, (((ends[2] - ends[1]) / width_s) ** 2).tolist(), strict=True))
 
 

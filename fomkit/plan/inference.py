@@ -21,10 +21,12 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import BATCH, CACHE, ModelProfile
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, Stack, Transformer
+from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import table_of_rows
-from fomkit.parallel.kernels import ITEM_BYTE, Many, Mode, Sharing, step_rows
+from fomkit.parallel.kernels import Cell, Many, Mode, Row, Sharing
 from fomkit.parallel.step import Notes, ParallelStep, check_experts, microbatches_of
+from fomkit.parallel.transformer import step_rows
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held
 from fomkit.plan.memory_of import held_of_step
@@ -34,7 +36,7 @@ from fomkit.prediction.exchange import Network
 from fomkit.prediction.links import bus_factor
 
 
-def _output(row: dict[str, Any], item_byte: int) -> int | str:
+def _output(row: Row, item_byte: int) -> Cell:
     """Return the bytes that an op writes, as a cell."""
     if row["kind"] == "attention":
         width = row["shared_dim"] or row["head_dim"]
@@ -42,12 +44,12 @@ def _output(row: dict[str, Any], item_byte: int) -> int | str:
     elif isinstance(row.get("b"), str):  # scores written out, of all heads and samples
         return f"{item_byte}*{row['b']}*({row['m']})*({row['n']})"
     elif row.get("collective") == "all_to_all":
-        received: int | str = row["message_byte"]
+        received: Cell = row["message_byte"]
         return received
     elif row["kind"] in ("gemm", "experts"):
         wide, tokens = row["b"] * row["n"] if row["kind"] == "gemm" else row["k"], row["m"]
     else:
-        written: int | str = row.get("write_byte", 0)
+        written: Cell = row.get("write_byte", 0)
         return written
     return Many(wide * item_byte, str(tokens)).cell
 
@@ -58,14 +60,14 @@ def _cached(one: Attention) -> int:
 
 
 def order_rows(
-    shape: Architecture, mode: Mode, rows: list[dict[str, Any]], sizes: Mapping[str, int], saved: float = 0.0
+    shape: Architecture, mode: Mode, rows: list[Row], sizes: Mapping[str, int], saved: float = 0.0
 ) -> list[dict[str, Any]]:
     """Return the memory of a step without gradients: weights, cache, and each op's output for the next op.
 
     `saved`: bytes by which the weights are smaller than in the step's format. Equal blocks run once here: each
     frees its temporaries, so that more of them take no more memory at once.
     """
-    item = ITEM_BYTE[shape.dtype]
+    item = int(ITEM_BYTE[shape.dtype])
     found: list[dict[str, Any]] = [{"id": 0, "role": "parameter", "output_byte": item * shape.parameters - saved}]
     if mode != "train" and shape.decoder is not None:
         kept = {"id": 0, "role": "buffer", "module": "cache"}
@@ -130,7 +132,7 @@ _FORMATS = ("dtype", "engine", "weight_share")
 """Columns that differ between equal ops whose weights are stored in other formats."""
 
 
-def _places(model: ModelProfile, rows: list[dict[str, Any]]) -> list[int]:
+def _places(model: ModelProfile, rows: list[Row]) -> list[int]:
     """Return the place of each row among a profile's ops, which may differ from the rows in number formats alone.
 
     Raises FomkitError if they differ in more.

@@ -18,12 +18,12 @@ from fomkit.core.units import parse_quantity
 from fomkit.parallel.step import ParallelStep, describe_layout, microbatches_of
 from fomkit.plan.content import Condition, Ends, Part, as_content, conditions_content
 from fomkit.plan.coverage import coverage
-from fomkit.plan.estimate import Detail, Estimate, estimated_per_day
+from fomkit.plan.estimate import Detail, Estimate
 from fomkit.plan.memory import largest_that_fits
 from fomkit.plan.memory_of import UNKNOWN_FIT, fit_in, room_byte
 from fomkit.plan.options import Options, choose_scope, choose_sizes
 from fomkit.plan.replica_step import on_one_device
-from fomkit.plan.run import RunTime, roll_up_run, run_notes, runs_per_day, steps_per_epoch
+from fomkit.plan.run import RunTime, rate_per_day, roll_up_run, run_notes, runs_per_day, steps_per_epoch
 from fomkit.plan.scaling import Stepper, stepper_of
 from fomkit.plan.step import StepTime, roll_up_step, step_rows
 from fomkit.plan.transformer_step import TransformerStep
@@ -93,8 +93,10 @@ def parse_service(slots: int | None = None, **times: str | None) -> Service:
         for name, text in times.items()
         if text is not None
     }
-    return Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
-                   read.get("checkpoint_every"))  # fmt: skip
+    found = Service(slots, read.get("checkpoint", 0.0), read.get("restart", 0.0), read.get("device_mtbf"),
+                    read.get("checkpoint_every"))  # fmt: skip
+    _check(found)
+    return found
 
 
 def _check(service: Service) -> None:
@@ -355,8 +357,8 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     deviations = tuple(dict.fromkeys([*fit.notes, *messages]))
     return Estimate(
         model, machine, placed.sizes, placed.scope, placed.runs_at_once, time, run,
-        estimated_per_day(model, machine, run, placed.scope, placed.runs_at_once), alone.formats,
-        Detail(fitted=alone.machine, ops=alone.ops, coverage=step.coverage, deviations=deviations, fit=fit), step,
+        rate_per_day(model, machine, run, placed.scope, placed.runs_at_once), alone.formats,
+        Detail(alone.machine, lambda: alone.ops, lambda: step.coverage, lambda: fit, lambda: deviations), step,
     )  # fmt: skip
 
 
@@ -367,8 +369,10 @@ def time_microbatch(placed: Placed, options: Options) -> Estimate:
         alone, model = stepper.one_device(placed.devices, placed.batch), on_one_device(placed.model)
         time = roll_up_step(alone.ops, alone.machine, options.interval)
         run = roll_up_run(model, placed.machine, time, micro, model.data.last_batch)
-        detail = Detail(fitted=alone.machine, ops=alone.ops, coverage=coverage(alone.ops),
-                        deviations=stepper.notes, fit=UNKNOWN_FIT)  # fmt: skip
+        covered = coverage(alone.ops)
+        detail = Detail(
+            alone.machine, lambda: alone.ops, lambda: covered, lambda: UNKNOWN_FIT, lambda: stepper.notes
+        )
         sizes = {**placed.sizes, "batch": micro}
         one = Estimate(model, placed.machine, sizes, "device", 1, time, run, None, alone.formats, detail)
     else:
@@ -379,5 +383,4 @@ def time_microbatch(placed: Placed, options: Options) -> Estimate:
     # A microbatch alone has no gradients of former ones, and all that `zero` keeps on other devices.
     fit = fit_in(placed.machine, sum(held.values()))
     others = [text for text in one.deviations if text not in one.fit.notes]
-    made = {"fit": fit, "deviations": (*fit.notes, *others)}
-    return replace(one, detail=Detail(**{**one.detail.made, **made}))
+    return replace(one, detail=replace(one.detail, fit=lambda: fit, deviations=lambda: (*fit.notes, *others)))

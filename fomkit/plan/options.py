@@ -151,7 +151,8 @@ def choose_scope(machines: list[Machine], wanted: Scope | None, devices: int = 1
             needed = "node.devices" if machine.node_devices is None else "system.nodes"
             raise FomkitError(
                 machine.name,
-                f"its profile does not state the scope {wanted!r}. Add {needed}, or choose another scope: "
+                f"its profile does not state the scope {wanted!r}. Add {needed}, for a shipped machine in a file "
+                f"of your own with 'device: {machine.name}', or choose another scope: "
                 f"{' or '.join(machine.scopes)}.",
             )
     shared = [scope for scope in machines[0].scopes if all(scope in machine.scopes for machine in machines)]
@@ -278,7 +279,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     """Return a machine with other parameter values, each of which keeps its relative spread.
 
     Every op keeps its utilisation on the machine as built: the time of its launches changes with the launch cost,
-    the rest with its roofline (`fomkit.prediction.donors.time_ratio`). Measured times become transferred times.
+    the rest with its roofline (`fomkit.prediction.cascade.time_ratio`). Measured times become transferred times.
 
     `values`: parameter to its new value: byte_per_s [byte/s], launch_s [s], flop_per_s/DTYPE/ENGINE [flop/s]
     (`Machine.parameters`), host_op_s [s], overhead/PER/NAME [s, or share], those of `OF_A_SCOPE`, and of links

@@ -158,20 +158,25 @@ def run_notes(model: ModelProfile, run: RunTime, sizes: Mapping[str, int]) -> li
     ]
 
 
+def check_unit(unit: str) -> None:
+    """Raise where the stated name of what a run makes is no name."""
+    if unit and not (unit.strip() and unit.isprintable()):
+        raise FomkitError("unit", f"is {unit!r}. State what one run produces, for example 'trained model'.")
+
+
 def stated_run(model: ModelProfile, epochs: int | None, samples: int | None, unit: str) -> ModelProfile:
     """Return a model profile with the facts of its run that it does not state itself, and a note on them.
 
     `epochs`, `samples`: of a run, and of an epoch; `unit`: what one run makes; None or "" leaves each as it is.
     Raises FomkitError when the profile states another value: its measured runs and its suites refer to that value.
     """
-    if unit and not (unit.strip() and unit.isprintable()):
-        raise FomkitError("unit", f"is {unit!r}. State what one run produces, for example 'trained model'.")
+    check_unit(unit)
     known = {"epochs": model.run.epochs, "samples": model.data.train_samples,
              "unit": None if model.unit == Unit() else model.unit.name}  # fmt: skip
     requested = {"epochs": epochs, "samples": samples, "unit": unit or None}
     for name, given in requested.items():
         if known[name] is not None and given not in (None, known[name]):
-            other = "To change it, edit the profile or a line of a suite"
+            other = "To change it, edit a line of a suite, or a copy of the profile"
             what = f"is {given!r}, but {model.name} states {known[name]!r}. Leave `{name}` out. {other}."
             raise FomkitError(name, what)
     new = {name: given for name, given in requested.items() if given is not None and known[name] is None}
@@ -285,3 +290,10 @@ def runs_at_once(model: ModelProfile, machine: Machine, scope: Scope) -> int:
 def runs_per_day(model: ModelProfile, machine: Machine, run_s: Span, scope: Scope, at_once: float) -> Span:
     """Return the units of work per day of a machine that has ``at_once`` runs of ``run_s`` [s] in progress."""
     return unit_per_day(run_s.scaled(model.unit.runs), at_once * machine.up_share(scope))
+
+
+def rate_per_day(model: ModelProfile, machine: Machine, run: RunTime, scope: Scope, at_once: int) -> Span | None:
+    """Return the units of work a day at a scope; None where the profile defines no run, or the run takes 0 s."""
+    if run.run_s is None or run.run_s.value == 0:
+        return None
+    return runs_per_day(model, machine, run.run_s, scope, at_once)

@@ -17,7 +17,7 @@ from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import BLOCKS_OF_FP8, memory_text
-from fomkit.ops.precision import blocks_note, choose_formats, computes_in_16
+from fomkit.ops.precision import SHORT, blocks_note, choose_formats, formats_of_products
 from fomkit.parallel.step import ParallelStep, check_layout, describe_layout
 from fomkit.parallel.traffic import Bucket, waited
 from fomkit.plan.content import Ends, span_content
@@ -153,11 +153,10 @@ def stepper_of(model: ModelProfile, machine: Machine, layout: Layout, options: O
     sizes = choose_sizes(model, options.sizes)
     if (seq := sizes.get("seq", model.transformer.seq)) != model.transformer.seq:
         model = replace(model, transformer=replace(model.transformer, seq=seq))
-    dtype = BY_SIZES[
-        "mixed" if options.precision is None and computes_in_16(model.ops, ("fp16",)) else options.precision
-    ]
+    traced = formats_of_products(model.ops) if options.precision is None else ()
+    dtype = BY_SIZES["mixed" if "fp16" in traced else options.precision]
     found = TransformerStep(model, machine, layout, network, dtype, low)
-    if options.precision is None and not computes_in_16(model.ops):
+    if options.precision is None and not set(SHORT).intersection(traced):
         found.notes = (*found.notes, IN_BF16)
     if low == BLOCKS_OF_FP8 and (note := blocks_note(machine)):
         found.notes = (*found.notes, note)

@@ -29,10 +29,9 @@ from fomkit.plan.estimate import compiled_ops, estimate
 from fomkit.plan.memory_of import with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, change_machine, check_host, choose_scope, choose_sizes, terms, with_host
 from fomkit.plan.run import roll_up_run, runs_at_once, runs_per_day
-from fomkit.plan.shapes import StepOps, Timed, times_at
+from fomkit.plan.shapes import StepOps, TimedOps, times_at
 from fomkit.plan.step import DeviceTimes, Ops, Started, StepTime, device_times, same_ops, terms_beside
-from fomkit.prediction.cascade import prepared
-from fomkit.prediction.donors import ROOFLINE
+from fomkit.prediction.cascade import ROOFLINE, prepared
 from fomkit.prediction.rates import floors, rates, same_rates, starts_within, value_of
 
 Array = NDArray[np.float64]
@@ -118,7 +117,7 @@ class _OpTimes(NamedTuple):
     kept: Array
 
 
-def _op_times(study: Study, timed: Timed) -> _OpTimes:
+def _op_times(study: Study, timed: TimedOps) -> _OpTimes:
     """Derive the parts of timed ops that scale with the rates of a machine; see `_OpTimes`."""
     rows, launch = study.step.rows, study.machine.device.launch_s
     arithmetic, floor_s = rows["kind"].isin(PRODUCT_KINDS).to_numpy(bool)[:, None], np.empty(timed.flop.shape)
@@ -152,7 +151,7 @@ def _rates(machine: Machine, pair: tuple[str, str]) -> tuple[float, float]:
 def _relative_times(study: Study, ops: _OpTimes, changes: Columns) -> Array:
     """Return the time of each op (n, s) on the changed machine of each scenario, relative to that as built.
 
-    It equals `fomkit.prediction.donors.time_ratio`; all scenarios of a shape share the floors but for their rates.
+    It equals `prediction.cascade.time_ratio`; all scenarios of a shape share the floors but for their rates.
     `changes`: rates and launch cost (s,), by name.
     """
     launch, follows = study.machine.device.launch_s, followers(study.machine.device)
@@ -386,7 +385,7 @@ def join_results(blocks: Iterable[pd.DataFrame], table: pd.DataFrame) -> pd.Data
     return pd.concat([table, whole.sort_index().set_axis(table.index)], axis=1)
 
 
-def _check_priced(study: Study, timed: Timed) -> None:
+def _check_priced(study: Study, timed: TimedOps) -> None:
     """Raise where a shape executes nothing, or has work without a time."""
     executions, lacking = timed.executions.sum(0), np.isnan(timed.times[0]).any(0)
     if not executions.all():

@@ -26,7 +26,8 @@ from fomkit.ops.tables import SOURCES, TRAFFIC
 from fomkit.plan.coverage import shares_of
 from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Started, StepRows, ops_in, shares_of_units
-from fomkit.prediction.cascade import CALL, PART, prepared, price, with_answers
+from fomkit.prediction.cascade import prepared, price, with_answers
+from fomkit.prediction.composed import CALL, PART
 from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.rates import fresh_seconds, with_fresh
@@ -81,11 +82,6 @@ class SizedOps:
             name: row(name) for name in ("item_byte", *names, *(name for name in DEFAULTS if name not in rows))
         }
 
-    @cached_property
-    def _calls(self) -> list[int]:
-        """The rows that are library calls."""
-        return np.flatnonzero(self.columns.text("piece").is_in(CALL)).tolist()
-
     def at(self, sizes: Sizes) -> Rows:
         """Size and check the rows at all sizes (u) and compute their costs; the sizes of a row are adjacent."""
         many, cells, rows = many_of(sizes), self.cells, self.columns.table
@@ -104,7 +100,8 @@ class SizedOps:
             for row, layer in self.layers.items()
             for call in recurrent_calls({**layer, **{name: column[row] for name, column in sized.items()}})
         )
-        for place, call in zip(self._calls, calls, strict=True):
+        places = np.flatnonzero(self.columns.text("piece").is_in(CALL)).tolist() if self.layers else []
+        for place, call in zip(places, calls, strict=True):
             for name, cell in call.items():
                 if not isinstance(cell, str):
                     sized[name][place] = cell
@@ -119,10 +116,11 @@ class SizedOps:
 
 
 class Replaced(NamedTuple):
-    """The number format and engine that were requested for an op, and a note that it has others."""
+    """A note on the number format and engine that an op has, and those that were requested."""
 
     note: str
-    asked: Mapping[str, str]
+    dtype: str
+    engine: str
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class StepOps:
     `ops`: each op once, then the pieces of ops.
     `counts`: executions of each op; `sized_counts`: row, expression and multiplicity of the counts that are
       expressions, which are not in `counts`.
-    `first` (t,): the index of the op of each row of the model's restated table.
+    `first` (t,): the op of each row of the model's table, and then of the rows that its formats add.
     `units`, `unit_shares` (g, n): what waits for its host alone (`Started`), with its share of each op's runs.
     `replaced`: ops that run on another engine than requested; `notes`: the same for pieces.
     """
@@ -189,7 +187,7 @@ class Priced(NamedTuple):
     executions: Array
 
 
-class Timed(NamedTuple):
+class TimedOps(NamedTuple):
     """Ops (n) at several sizes (u), as built.
 
     `times` (3, n, u): value, low and high [s]; NaN where unpriced.
@@ -225,54 +223,49 @@ def step_ops(
 
     `sizes`: the sizes at which the cells that are no expressions are computed; default: the profile's own.
     """
-    ops, sizes = row_major(model.ops), choose_sizes(model, {}) if sizes is None else sizes
+    machine, sizes = prepared(machine), choose_sizes(model, {}) if sizes is None else sizes
+    ops = row_major(model.ops)
     if formats.casts_weights:
         ops = add_casts(ops, resize_ops(ops, sizes, model.name), formats)
-    keep, same = _same_rows(ops, formats)
-    times, ops_given = np.bincount(same), ops
-    ops = ops.iloc[keep].reset_index(drop=True) if len(keep) < len(same) else ops
-    wanted, factor = _restated(ops, model, formats, sizes)
-    restated, notes = settle_engines(wanted, prepared(machine))
-    symbols = expressions_in(ops)
-    texts_of = symbols.get("count", {})
-    columns = [_cells_of(restated[name], symbols.get(name, {})) for name in restated.columns if name not in _PLACE]
-    note_at = [notes.get(place, "") for place in range(len(restated))]
-    numbers_of: dict[tuple[object, ...], int] = {}
-    keys = zip(*columns, map(tuple, factor.tolist()), note_at, strict=True)
-    new = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in keys], np.intp)
-    first, new = _by_formula(np.unique(new, return_index=True)[1], new, restated)
-    chosen, counts = set(first), restated["count"].to_numpy(np.float64, copy=True)
-    counts[: len(times)] *= times
-    counts[list(texts_of)] = 0.0
+
+    # Rows that are equal but for their place are restated once; after them come rows that the formats add.
+    kept, same = _same_rows(ops, formats)
+    merged = ops if len(kept) == len(same) else ops.iloc[kept].reset_index(drop=True)
+    wanted, factor = _restated(merged, model, formats, sizes)
+    rows, notes = settle_engines(wanted, machine)
+    symbols = expressions_in(merged)
+    first, op_of = _distinct_ops(rows, symbols, factor, notes)
+
+    # The executions of an op are those of all its rows: a number, or an expression in sizes.
+    repeats, texts = np.ones(len(rows)), symbols.get("count", {})
+    repeats[: len(kept)] = np.bincount(same)
+    runs = rows["count"].to_numpy(np.float64) * repeats
+    runs[list(texts)] = 0.0
+
+    # The ops by their first rows, then their pieces.
+    ops_at = {row: op for op, row in enumerate(first)}
+    asked = wanted[["dtype", "engine"]]
+    replaced = {op: Replaced(notes[row], *asked.iloc[row]) for row, op in ops_at.items() if row in notes}
     expressions = {
-        name: {int(new[place]): text for place, text in cells_of.items() if place in chosen}
-        for name, cells_of in symbols.items()
+        name: {ops_at[row]: text for row, text in column.items() if row in ops_at}
+        for name, column in symbols.items()
         if name != "count"
     }
-    replaced = {
-        number: Replaced(note_at[place], {name: str(wanted[name].iloc[place]) for name in ("dtype", "engine")})
-        for number, place in enumerate(first)
-        if note_at[place]
-    }
-    known = _Table(_relevant_columns(restated.iloc[first]).assign(count=1.0), expressions, factor[first])
-    layers = _layers_of(known.rows, replaced)
-    new_of = {int(keep[at]): int(new[at]) for at in first if at < len(keep)}
-    pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, new_of))
-    settled, notes_of = settle_engines(pieces.rows, prepared(machine)) if len(pieces.rows) else (pieces.rows, {})
-    whole = known.then(pieces._replace(rows=settled))
-    rows, of_row = (ops_given, new[same]) if len(same) > len(keep) else (restated, new)
-    units, unit_shares = shares_of_units(rows, of_row[: len(rows)], len(first), model)
+    own = _Table(_relevant_columns(rows.iloc[first]).assign(count=1.0), expressions, factor[first])
+    layers = _layers_of(own.rows, replaced)
+    traced = {kept[row]: op for row, op in ops_at.items() if row < len(kept)}
+    pieces = _calls_of(layers).then(_parts_of(model, formats, sizes, traced))
+    settled, notes_of = settle_engines(pieces.rows, machine) if len(pieces.rows) else (pieces.rows, {})
+    whole = own.then(pieces._replace(rows=settled))
+
+    placed, of_placed = (rows, op_of) if merged is ops else (ops, op_of[same])
+    units, unit_shares = shares_of_units(placed, of_placed, len(first), model)
+    cells, groups = cells_of(whole.expressions, whole.factor), cost_groups(whole.rows)
     return StepOps(
-        ops=SizedOps(
-            Columns(whole.rows),
-            cells_of(whole.expressions, whole.factor),
-            cost_groups(whole.rows),
-            layers,
-            model.name,
-        ),
-        counts=np.bincount(new, counts, len(first)).astype(np.float64),
-        sized_counts=tuple((int(new[place]), text, int(times[place])) for place, text in texts_of.items()),
-        first=of_row,
+        ops=SizedOps(Columns(whole.rows), cells, groups, layers, model.name),
+        counts=np.bincount(op_of, runs, len(first)).astype(np.float64),
+        sized_counts=tuple((int(op_of[row]), text, int(repeats[row])) for row, text in texts.items()),
+        first=of_placed,
         units=units,
         unit_shares=unit_shares,
         replaced=replaced,
@@ -280,13 +273,23 @@ def step_ops(
     )
 
 
-def _by_formula(
-    first: NDArray[np.intp], new: NDArray[np.intp], rows: pd.DataFrame
+def _distinct_ops(
+    rows: pd.DataFrame, symbols: Expressions, factor: Array, notes: Mapping[int, str]
 ) -> tuple[list[int], NDArray[np.intp]]:
-    """Sort ops so that ops of one formula are adjacent; return their rows, and the new index of each row's op."""
-    names = [name for name in (*CHOOSERS, "kind") if name in rows.columns]
-    order = np.lexsort([pd.factorize(rows[name].to_numpy(object)[first])[0] for name in names])
-    return first[order].tolist(), np.argsort(order)[new]
+    """Return the first row of each distinct op, and each row's op; ops that one formula prices are adjacent.
+
+    Rows of one op have equal cells but for their place, where an expression stands for its values; equal factors
+    of bytes and equal notes.
+    """
+    columns = [_cells_of(rows[name], symbols.get(name, {})) for name in rows.columns if name not in _PLACE]
+    note_at = [notes.get(row, "") for row in range(len(rows))]
+    numbers: dict[tuple[object, ...], int] = {}
+    keys = zip(*columns, map(tuple, factor.tolist()), note_at, strict=True)
+    number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.intp)
+    first = np.unique(number, return_index=True)[1]
+    choosers = [name for name in (*CHOOSERS, "kind") if name in rows.columns]
+    order = np.lexsort([pd.factorize(rows[name].to_numpy(object)[first])[0] for name in choosers])
+    return first[order].tolist(), np.argsort(order)[number]
 
 
 def _same_rows(ops: pd.DataFrame, formats: Formats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -305,8 +308,7 @@ def _cells_of(column: pd.Series[Any], texts: Mapping[int, str]) -> list[object]:
     cells[empty] = None
     for place, text in texts.items():
         cells[place] = text
-    found: list[object] = cells.tolist()
-    return found
+    return list(cells)
 
 
 def _relevant_columns(rows: pd.DataFrame) -> pd.DataFrame:
@@ -320,19 +322,14 @@ Layers = Mapping[int, Mapping[str, Any]]
 
 
 def _layers_of(ops: pd.DataFrame, replaced: Mapping[int, Replaced]) -> Layers:
-    recurrent = (ops["kind"] == "rnn").to_numpy(bool)
-    found = records(ops[recurrent]) if recurrent.any() else ()
-    return {row: {**layer, **(replaced[row].asked if row in replaced else {})} for row, layer in found}
+    asked = {row: {"dtype": one.dtype, "engine": one.engine} for row, one in replaced.items()}
+    return {row: {**layer, **asked.get(row, {})} for row, layer in records(ops[ops["kind"] == "rnn"])}
 
 
 def _calls_of(layers: Layers) -> _Table:
     """Collect the library calls of recurrent layers; their sizes follow from the sized columns of the layers."""
-    found = [
-        {**call, "of": float(row), "piece": CALL}
-        for row, layer in layers.items()
-        for call in recurrent_calls(layer)
-    ]
-    rows = pd.DataFrame(found)
+    calls = ((row, call) for row, layer in layers.items() for call in recurrent_calls(layer))
+    rows = pd.DataFrame([{**call, "of": float(row), "piece": CALL} for row, call in calls])
     sized = (str(name) for name in rows if rows[name].dtype.kind == "f" and name != "of")
     return _Table(rows, {name: {} for name in sized}, np.ones((len(rows), len(TRAFFIC))))
 
@@ -374,13 +371,13 @@ def source_numbers(answers: Answers, count: int) -> NDArray[np.int8]:
     return sources
 
 
-def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Timed:
+def times_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> TimedOps:
     """Time a step's ops at many sizes; see `price_at`."""
     rows, answers, executions = price_at(step, machine, sizes, interval)
     shape, sources = (len(step.rows), -1), source_numbers(answers, len(rows))
     work = (rows.number(name).reshape(shape) for name in _WORK)
     times = seconds_of(rows, answers, machine.device).reshape(3, *shape)
-    return Timed(times, sources.reshape(shape), executions, *work)
+    return TimedOps(times, sources.reshape(shape), executions, *work)
 
 
 @dataclass(frozen=True)
@@ -426,7 +423,7 @@ class TimedStep:
         """Return the requested number format of each op."""
         dtypes = self.step.text("dtype").cells()
         for row, replaced in self.step.replaced.items():
-            dtypes[row] = replaced.asked["dtype"]
+            dtypes[row] = replaced.dtype
         return dtypes
 
     def products(self) -> pd.DataFrame:

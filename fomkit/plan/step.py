@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -361,6 +361,24 @@ def _spans(found: DeviceTimes, level: float) -> list[Span]:
     return [Span(value, low, high, level, shared) for value, low, high, shared in columns]
 
 
+def device_spans(
+    ops: Ops, which: NDArray[np.bool_], machine: Machine, level: float, uses: Uses, work: str
+) -> list[Span]:
+    """Return the device time of sets of ops, the first of which are all; they share the errors of the whole.
+
+    `ops`: one variant of n ops; `which` (m, n): the ops of each set; `work`: name and number formats of what is
+    timed, of which two boards of one chip have errors in common; "" for none.
+    """
+    bare, chip = 0, chip_of(machine) if work else ""
+    if chip:
+        which, bare = np.concatenate([which, IN_COMMON[:, ops.sources[:, 0]]]), len(ON_ONE_CHIP)
+    found = device_times(ops._replace(seconds=ops.seconds * which.T), uses, level, bare)
+    sets = _spans(found, level)[: len(which) - bare]
+    width_s = sets[0].high - sets[0].low
+    common = common_on_chip(found.ends[:, -bare:], width_s, chip, work) if chip and width_s > 0 else ()
+    return [replace(span, shared=sets[0].shared, common=common) for span in sets]
+
+
 class Terms(NamedTuple):
     """The terms of a step beside the device's time (`StepTime`); None where the machine does not state a term."""
 
@@ -415,31 +433,15 @@ def roll_up_step(
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
     names, which = _pass_masks(rows.passes)
-    uses = uses_of(machine) if uses is None else uses
-    chip = chip_of(machine) if work else ""
-    if chip:
-        which = np.concatenate([which, IN_COMMON[:, rows.ops.sources[:, 0]]])
-    bare = len(ON_ONE_CHIP) if chip else 0
-    found = device_times(rows.ops._replace(seconds=rows.ops.seconds * which.T), uses, level, bare)
-    device_s, *of_passes = _spans(found, level)[: 1 + len(names)]
-    if chip and (width_s := device_s.high - device_s.low):
-        device_s = replace(
-            device_s, common=common_on_chip(found.ends[:, -bare:], width_s, chip, work, rows.formats)
-        )
-    whole = partial(replace, shared=device_s.shared, common=device_s.common)
+    uses, work = uses_of(machine) if uses is None else uses, work and f"{work}, {' '.join(rows.formats)}"
+    device_s, *of_passes = device_spans(rows.ops, which, machine, level, uses, work)
     terms = terms_beside(rows.started, machine, device_s)
-    host, input_s = terms.host_s, terms.input_s
-    together = [(rows.bound, device_s), ("launch", host), ("input", input_s)]
+    together = [(rows.bound, device_s), ("launch", terms.host_s), (INPUT, terms.input_s)]
     known = [(bound, span) for bound, span in together if span is not None]
-    excluded = [name for name, span in (("host_launch", host), ("input", input_s)) if span is None]
+    excluded = tuple(
+        name for name, span in (("host_launch", terms.host_s), (INPUT, terms.input_s)) if span is None
+    )
+    bound = max(known, key=lambda term: term[1].value)[0]
     return StepTime(
-        passes={name: whole(span) for name, span in zip(names, of_passes, strict=True)},
-        device_s=device_s,
-        host_launch_s=host,
-        paced_s=terms.paced_s,
-        input_s=input_s,
-        extra_s=terms.extra_s,
-        wall_s=terms.wall(device_s),
-        bound=max(known, key=lambda term: term[1].value)[0],
-        excludes=tuple(excluded),
+        dict(zip(names, of_passes, strict=True)), device_s, *terms, terms.wall(device_s), bound, excluded
     )

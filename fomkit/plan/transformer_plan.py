@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, partial
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,16 +16,16 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, at_level, longest_of
 from fomkit.core.job import Layout, Recompute
 from fomkit.core.machine import Fact, Machine
-from fomkit.core.transformer import Transformer
+from fomkit.core.transformer import ATTENTION, UPDATE, Transformer
 from fomkit.core.units import sums_by_key
 from fomkit.ops.pricing import add_costs
-from fomkit.parallel import traffic, transformer
+from fomkit.parallel import kernels, traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
 from fomkit.parallel.traffic import Sent
 from fomkit.plan.coverage import Uses, check_covered, uses_of
 from fomkit.plan.memory import SHORT_BYTE
 from fomkit.plan.options import HOST_OP_S
-from fomkit.plan.step import Ops, device_times, ops_of, started_by, with_waits
+from fomkit.plan.step import Ops, device_spans, ops_in, ops_of, started_by, with_waits
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exchange import Exchange, Network
 from fomkit.prediction.links import Collective
@@ -38,10 +37,6 @@ Array = NDArray[np.float64]
 ATTENTION_SPREAD = (0.92, 1.10)
 """Low and high of the time of attention at a stated peak fraction, relative to its value: deciles of published
 over projected step times, with one model size left out at a time (docs/parallel.md)."""
-SLOTS = "SLOTS"
-"""Stands for an expert's slots for the tokens of a sample in a cell, until it is their expression."""
-FIRST = f"{transformer.BLOCK}_first"
-"""Module of blocks without experts before others."""
 WORDS, HEAD = "words", "head"
 """The work outside all blocks: the first stage has the words, the last one the head."""
 
@@ -53,17 +48,28 @@ class Pass(NamedTuple):
     backward_s: float
 
 
-class Stage(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stage:
     """One stage's work on one microbatch.
 
-    `work_s`: time of its device, including waits for its host [s]; `late_s`: the waits alone, of the value.
+    `parts`: its ops, and how often each runs; `work_s`: their time, including waits for the host [s].
     `waits`: for its tensor group and for experts.
+    """
+
+    parts: Parts
+    work_s: Span
+    waits: Waits
+
+
+class Busy(NamedTuple):
+    """What a device executes in a step.
+
+    `work_s`: its time, including waits for its host [s]; `late_s`: the waits alone, of the value.
     `by_source`: the same time by time source [s].
     """
 
     work_s: Span
     late_s: float
-    waits: Waits
     by_source: Mapping[str, float]
 
 
@@ -92,7 +98,7 @@ def _stated_attention(timed: pd.DataFrame, machine: Machine, fraction: float, le
     return timed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Work:
     """Timed ops of one device, each run as often as its ``count``, which is 1 or a share of the blocks."""
 
@@ -100,11 +106,18 @@ class Work:
 
     @cached_property
     def ops(self) -> Ops:
-        """Times of one execution as one variant; all attention ops timed by a stated fraction share one error."""
-        found = ops_of(self.table.assign(count=1.0))  # `runs` counts them
-        stated = (self.table["kind"].eq("attention") & self.table["time_source"].eq("assumed")).to_numpy()
-        same = np.where(stated[:, None], found.same[stated].min(initial=len(stated)), found.same)
-        return found._replace(same=same)
+        """Times of one execution as one variant."""
+        return ops_of(self.table.assign(count=1.0))  # `runs` counts them
+
+    @cached_property
+    def stated(self) -> NDArray[np.bool_]:
+        """Mask of attention ops that are timed by a stated fraction of the peak."""
+        return (self.table["kind"].eq("attention") & self.table["time_source"].eq("assumed")).to_numpy()
+
+    @cached_property
+    def pass_names(self) -> tuple[str, ...]:
+        """The pass of each op."""
+        return tuple(self.table["pass_name"])
 
     @cached_property
     def one_s(self) -> Mapping[str, float]:
@@ -124,7 +137,7 @@ class Work:
     @cached_property
     def _runs(self) -> Mapping[Recompute, Array]:
         """How often each op runs, by what is recomputed for the backward pass."""
-        count, core = self.table["count"].to_numpy(np.float64), self.table["module"].eq(transformer.CORE)
+        count, core = self.table["count"].to_numpy(np.float64), self.table["module"].str.endswith(ATTENTION)
         again = count * self.forward
         return {"none": count, "selective": count + again * core.to_numpy(bool), "full": count + again}
 
@@ -161,20 +174,23 @@ class Pieces(NamedTuple):
 
 
 def _joined(parts: Sequence[tuple[Work, Array]]) -> Ops:
-    """Join ops, each with its number of runs, as one variant."""
-    kinds = tuple(kind for work, _ in parts for kind in work.ops.kinds)
-    seconds = [work.ops.seconds * runs[:, None] for work, runs in parts]
-    sources = [work.ops.sources for work, _ in parts]
-    ends = np.cumsum([0, *(len(work.ops.same) for work, _ in parts)]).tolist()
-    same = [work.ops.same + first for (work, _), first in zip(parts, ends, strict=False)]
-    return Ops(kinds, np.concatenate(seconds, 1), np.concatenate(sources),
-               np.concatenate([work.ops.of_table for work, _ in parts]), np.concatenate(same))  # fmt: skip
+    """Join ops, each with its number of runs, as one variant.
+
+    Equal ops of several parts have one error. So have attention ops timed by a stated fraction of the peak.
+    """
+    kinds, passes = (tuple(chain.from_iterable(words)) for words in zip(
+        *((work.ops.kinds, work.pass_names) for work, _ in parts), strict=True))  # fmt: skip
+    once = np.concatenate([work.ops.seconds for work, _ in parts], 1)
+    sources = np.concatenate([work.ops.sources for work, _ in parts])
+    found = ops_in(kinds, passes, sources, once, once * np.concatenate([runs for _, runs in parts])[:, None])
+    stated = np.concatenate([work.stated for work, _ in parts])
+    return found._replace(same=np.where(stated[:, None], found.same[stated].min(initial=len(kinds)), found.same))
 
 
+Parts = Mapping[str, tuple[Work, Array]]
+"""The work of each part of a step, and how often each of its ops runs."""
 Blocks = tuple[int, ...]
 """The number of blocks of each kind (`Transformer.kinds`) in a stage."""
-Timed = tuple[Span, Mapping[str, float]]
-"""The time of some ops, and the same by time source [s]."""
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
@@ -199,7 +215,8 @@ class TransformerPlan:
     low: str = ""
     _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
-    _updates: dict[tuple[float, float, float, bool, str], Timed] = field(default_factory=dict, repr=False)
+    _updates: dict[tuple[float, float, float, bool], Work] = field(default_factory=dict, repr=False)
+    _steps: dict[tuple[Stage, int, Work, str, str], Busy] = field(default_factory=dict, repr=False)
 
     @cached_property
     def machine(self) -> Machine:
@@ -215,8 +232,8 @@ class TransformerPlan:
     def _uses(self) -> Uses:
         return uses_of(self.machine)
 
-    def _timed(self, rows: list[transformer.Row]) -> pd.DataFrame:
-        costed = add_costs(transformer.as_table(rows))
+    def _timed(self, rows: list[kernels.Row]) -> pd.DataFrame:
+        costed = add_costs(kernels.as_table(rows))
         timed = add_times(costed, self.machine, interval=self.network.level, checked=True, in_sums=True)
         check_covered(timed, (), self.where)
         return timed
@@ -232,11 +249,7 @@ class TransformerPlan:
         split, fraction = self._split(layout, samples), layout.attention_peak_fraction
 
         def timed() -> Pieces:
-            rows = (
-                *(transformer.block_rows(of, split) for _, of in self.shape.kinds),
-                transformer.embedding_rows(self.shape, split),
-                transformer.head_rows(self.shape, split),
-            )
+            rows = transformer.training_rows(self.shape, split)
             timed, ends = self._timed([row for own in rows for row in own]), np.cumsum([0, *map(len, rows)])
             *blocks, words, head = (Work(timed.iloc[first:last]) for first, last in pairwise(ends.tolist()))
             return Pieces(tuple(blocks), words, head)
@@ -251,36 +264,36 @@ class TransformerPlan:
             return plain
         return _cached(self._pieces, (split, fraction), lambda: stated(plain, fraction))
 
-    def _span(self, parts: Sequence[tuple[Work, Array]]) -> Span:
-        value, low, high = device_times(_joined(parts), self._uses, self.network.level).ends[:, 0].tolist()
-        return Span(value, low, high, self.network.level)
-
-    def _timed_parts(self, parts: Mapping[str, tuple[Work, Array]], launch: str) -> tuple[Timed, float]:
-        """Return the time of some ops with the waits for their host [s], and the waits alone.
+    def busy(self, parts: Parts, launch: str, work: str = "") -> Busy:
+        """Return what a device executes: some ops with the waits for their host.
 
         Each part waits by itself (`Started`). A collective after an op is as late as the op, so that no wait hides
-        communication.
+        communication. `work`: its name, of which boards of one chip have errors in common.
         """
-        own_s = self._span([*parts.values()])
+        ops = _joined([*parts.values()])
+        formats = sorted({dtype for one, _ in parts.values() for dtype in one.table["dtype"]} if work else ())
+        work, every = work and f"{work}, {' '.join(formats)}", np.ones((1, len(ops.kinds)), bool)
+        (own_s,) = device_spans(ops, every, self.machine, self.network.level, self._uses, work)
         spent = sums_by_key(one for work, runs in parts.values() for one in work.by_source(runs).items())
         if launch == "graphs":
-            return (own_s, spent), 0.0
-        units = [name for name, (work, _) in parts.items() for _ in range(len(work.table))]
-        launches, runs, seconds = (
-            np.concatenate(columns)
-            for columns in zip(
-                *((work.launches, many, work.ops.seconds[0, :, 0] * many) for work, many in parts.values()),
-                strict=True,
-            )
-        )
-        started = started_by(units, launches, runs, seconds)
+            return Busy(own_s, 0.0, spent)
+        units = [name for name, (work, _) in parts.items() for _ in work.launches]
+        launches = np.concatenate([work.launches for work, _ in parts.values()])
+        runs = np.concatenate([many for _, many in parts.values()])
+        started = started_by(units, launches, runs, ops.seconds[0, :, 0])
         _, paced_s = with_waits(started, replace(self.machine, host_op_s=self.host_op_s), own_s)
         work_s = own_s if paced_s is None else longest_of([own_s, paced_s])
         late_s = work_s.value - own_s.value
         if late_s > 0:
             source = "measured" if self.host_op_s.basis == "measured" else "assumed"
             spent[source] = spent.get(source, 0.0) + late_s
-        return (work_s, spent), late_s
+        return Busy(work_s, late_s, spent)
+
+    def step(self, stage: Stage, count: int, update: Work, launch: str, work: str) -> Busy:
+        """Return what a device executes in a step of `count` microbatches of a stage, and its update."""
+        parts = {name: (own, runs * count) for name, (own, runs) in stage.parts.items()}
+        parts[UPDATE] = update, update.runs("none")
+        return _cached(self._steps, (stage, count, update, launch, work), lambda: self.busy(parts, launch, work))
 
     def stage(self, layout: Layout, samples: float, blocks: Blocks, ends: tuple[str, ...]) -> Stage:
         """Time the blocks of a stage, with the words, the head or both."""
@@ -309,8 +322,7 @@ class TransformerPlan:
             work = pieces.end(name)
             parts[name] = work, work.runs("none")
             waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
-        (work_s, by_source), late_s = self._timed_parts(parts, layout.launch)
-        return Stage(work_s, late_s, add_waits(waits), by_source)
+        return Stage(parts, self.busy(parts, layout.launch).work_s, add_waits(waits))
 
     def _context_waits(self, layout: Layout, samples: float, block: Work) -> Waits:
         """Return a block's waits for keys and values of its context group, and backward for their gradients.
@@ -332,20 +344,13 @@ class TransformerPlan:
                for many, one in zip(blocks, pieces.blocks, strict=True) if many]  # fmt: skip
         return pd.concat([*own, *(pieces.end(name).table for name in ends)], ignore_index=True)
 
-    def update(
-        self, parameters: float, tensors: float, *, of_blocks: float, clip: bool, launch: str = "eager"
-    ) -> Timed:
-        """Return the time of the update of `parameters` parameters [s], in total and by time source.
+    def update(self, parameters: float, tensors: float, *, of_blocks: float, clip: bool) -> Work:
+        """Time the update of `parameters` parameters.
 
         `of_blocks`: parameters of blocks, whose linear layers alone are in a low format.
         """
-
-        def timed() -> Timed:
-            rows = transformer.update_rows(parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
-            work = Work(self._timed(rows))
-            return self._timed_parts({"update": (work, work.runs("none"))}, launch)[0]
-
-        return _cached(self._updates, (parameters, tensors, of_blocks, clip, launch), timed)
+        make = partial(kernels.update_rows, parameters, tensors, clip=clip, low=self.low, of_low=of_blocks)
+        return _cached(self._updates, (parameters, tensors, of_blocks, clip), lambda: Work(self._timed(make())))
 
     def block_sent(self, layout: Layout, shape: Transformer) -> list[Sent]:
         """List the collectives of a device in one block of a microbatch, a block of the kind of ``shape``."""
@@ -379,57 +384,3 @@ class TransformerPlan:
             sharing = self.network.group(layout.expert, layout.expert_tensor)
             found["all_to_all"] = self.network.exchange("all_to_all", self.places_byte(layout, samples), sharing)
         return found
-
-
-def _step_ops(shape: Transformer, samples: int, dtype: str, parameters: int) -> pd.DataFrame:
-    """Return the ops of one training step on one device, with their counts; kinds of blocks differ in module."""
-    split = transformer.Split(samples, 1, False, dtype)
-    blocks = [(many, transformer.block_rows(of, split)) for many, of in shape.kinds]
-    for _, rows in blocks[:-1]:
-        rows[:] = [{**row, "module": row["module"].replace(transformer.BLOCK, FIRST)} for row in rows]
-    ends = [*transformer.embedding_rows(shape, split), *transformer.head_rows(shape, split)]
-    tensors = sum(many * transformer.tensors_of(of) for many, of in shape.kinds) + 4
-    update = transformer.update_rows(parameters, tensors, clip=False, dtype=dtype)
-    counts = [float(many) for many, rows in blocks for _ in rows] + [1.0] * (len(ends) + len(update))
-    found = transformer.as_table([*(row for _, rows in blocks for row in rows), *ends, *update])
-    return found.assign(count=np.round(found["count"] * counts, 9))  # a share of the blocks may have a window
-
-
-def _expression(value: Any, doubled: Mapping[str, float], size_of: Mapping[str, float]) -> Any:
-    """Return a cell as a product of named sizes; `doubled`: its value where a size is twice `size_of`."""
-    if isinstance(value, str) or math.isnan(value) or not value:
-        return value
-    powers = {name: round(math.log2(other / value)) for name, other in doubled.items()}
-    if SLOTS in powers:  # they double with the sequence's length
-        powers["seq"] -= powers[SLOTS]
-    names = [name for name, power in powers.items() for _ in range(power)]
-    factor = value / math.prod(size_of[name] for name in names)
-    return "*".join([f"{factor:.0f}"] * (factor != 1) + names) if names else value
-
-
-def table_of_sizes(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool = False) -> pd.DataFrame:
-    """Return the OPS table of one training step on one device; dimensions are expressions in ``batch``.
-
-    `parameters`: those that the update changes; `any_seq`: whether dimensions are expressions in ``seq``, too.
-    Every dimension is a product of powers of the batch, of the sequence's length, and of an expert's slots for the
-    tokens of a sample: tables in which one of these is doubled show which.
-    """
-    if any_seq:  # longer than a window that is shorter than the sequence; the experts have equal slots
-        window = 0 if shape.window >= shape.seq else shape.window
-        shape = replace(shape, seq=max(shape.experts, 1) * (shape.window + 1), window=window)
-    changed, size_of = {"batch": (shape, 2)}, {"batch": 1.0}
-    if any_seq:
-        changed["seq"], size_of["seq"] = (replace(shape, seq=2 * shape.seq), 1), float(shape.seq)
-    if any_seq and shape.experts:
-        more = replace(shape, capacity_factor=2 * shape.capacity_factor)
-        changed[SLOTS], size_of[SLOTS] = (more, 1), float(shape.expert_slots)
-    tables = {name: _step_ops(of, samples, dtype, parameters) for name, (of, samples) in changed.items()}
-    found, one = dict[str, list[Any]](), _step_ops(shape, 1, dtype, parameters)
-    for name in one.columns:
-        columns = [table[name].tolist() for table in (one, *tables.values())]
-        found[name] = [
-            _expression(value, dict(zip(tables, others, strict=True)), size_of)
-            for value, *others in zip(*columns, strict=True)
-        ]
-    slots = f"(({shape.top_k}*seq + {shape.experts - 1})//{shape.experts})"
-    return pd.DataFrame(found, dtype=object).replace({SLOTS: slots}, regex=True)

@@ -19,15 +19,16 @@ from fomkit.core.transformer import Transformer
 from fomkit.ops.precision import FORMATS, Formats
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.parallel import step, traffic
+from fomkit.parallel.kernels import tensors_of
 from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
-from fomkit.parallel.transformer import tensors_of
+from fomkit.parallel.transformer import TENSORS_OUTSIDE
 from fomkit.plan.coverage import UNPRICED
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import SHORT_BYTE, Held, part_held
 from fomkit.plan.options import host_waited
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_of
-from fomkit.plan.transformer_plan import HEAD, WORDS, Blocks, Pass, Stage, Timed, TransformerPlan
+from fomkit.plan.transformer_plan import HEAD, WORDS, Blocks, Pass, Stage, TransformerPlan, Work
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import bus_factor
@@ -81,7 +82,7 @@ class TransformerStep:
         """Return the step on a machine that differs in links or host only; the work of one device is shared."""
         found = copy(self)
         found.network = replace(self.network, machine=machine)
-        found.plan = replace(self.plan, network=found.network, _stages={}, _updates={})
+        found.plan = replace(self.plan, network=found.network, _stages={}, _updates={}, _steps={})
         return found
 
     def _stages(self, samples: float) -> list[tuple[Stage, int]]:
@@ -133,15 +134,15 @@ class TransformerStep:
         held = self._fullest[1]
         return self.layout.gradient_byte * (held.rest + held.experts)
 
-    def _update(self, replicas: int) -> Timed:
+    def _update(self, replicas: int) -> Work:
         layout = self.layout
         blocks, held = self._fullest
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
         of_blocks = held.blocks / of_rest + held.experts / of_experts
         numel = of_blocks + (held.words + held.table) / of_rest
-        each = [tensors_of(of, layout.expert) for _, of in self.shape.kinds]
-        tensors = float(sum(map(mul, each, blocks))) + 4
-        return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip, launch=layout.launch)
+        each = [tensors_of(of.block, 2 - of.gated, layout.expert) for _, of in self.shape.kinds]
+        tensors = float(sum(map(mul, each, blocks))) + TENSORS_OUTSIDE
+        return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip)
 
     def _replica_groups(self, replicas: int) -> tuple[Group, Group]:
         """Return the group of devices with the same parameters outside experts, and that with the same experts."""
@@ -247,22 +248,23 @@ class TransformerStep:
         slowest = max(range(len(stages)), key=totals.__getitem__)
         busiest = stages[slowest][0]
         stretch = step.pipeline_s(all_stages, count, layout.interleave) / (count * totals[slowest])
-        (update, update_sources), sent = self._update(sharing), self._traffic(sharing, micro, count)
-        work, inner = busiest.work_s.scaled(count), waits[slowest].scaled(count)
+        update, sent = self._update(sharing), self._traffic(sharing, micro, count)
+        # Boards of a chip have errors of the same work in common; of several devices, links add their own.
+        alone = f"{self.shape}, {layout}, {micro}" if devices == 1 else ""
+        busy = self.plan.step(busiest, count, update, layout.launch, alone)
+        compute, inner = busy.work_s, waits[slowest].scaled(count)
         tied = step.unhidden(self._tied_words(replicas))
         links = step.add_waits([inner, step.of_traffic(sent), tied])
-        inside = add_independent([work, inner.exposed])
-        bubble = inside.scaled(stretch - 1)
-        compute = add_common([work, update])
+        idle = busiest.work_s.scaled(count * (stretch - 1))
+        bubble = add_independent([idle, inner.exposed.scaled(stretch - 1)])
         input_s, extra_s = terms_of(self.machine, compute)
-        wall = add_independent([inside.scaled(stretch), update, sent.exposed_s, tied.exposed])
+        exposed = [inner.exposed.scaled(stretch), sent.exposed_s, tied.exposed]
+        wall = add_independent([add_common([compute, idle]), *exposed])
         wall = add_common([wall if input_s is None else longest_of([wall, input_s]), extra_s])
-        spent = {
-            name: busiest.by_source.get(name, 0.0) * count + update_sources.get(name, 0.0) for name in TIME_SOURCES
-        }
+        spent = {name: busy.by_source.get(name, 0.0) for name in TIME_SOURCES}
         whole_s = sum(spent.values())
         covered = {**{name: seconds / whole_s for name, seconds in spent.items()}, UNPRICED: 0.0}
-        waited = [host_waited(self.plan.host_op_s)] * (busiest.late_s > NOTABLE * busiest.work_s.value)
+        waited = [host_waited(self.plan.host_op_s)] * (busy.late_s > NOTABLE * compute.value)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,

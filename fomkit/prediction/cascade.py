@@ -1,230 +1,41 @@
-"""Predict the time of each op of a COSTED table from the best available evidence; the result is a TIMED table.
+"""Predict the time of each op from the best available evidence, also on a machine whose rates were changed.
 
-`add_times` is the main function. `estimator_cascade` lists the estimators by priority. Ops that consist of other
-ops, such as recurrent layers, are predicted as sums of their parts (`price`, `add_up`).
+`estimator_cascade` lists the estimators by priority. `price` calls them in turn; ops that consist of other ops,
+such as recurrent layers, are sums of their components (`composed`). `add_times` makes a TIMED table.
+
+A machine with changed rates keeps the utilisation of the machine as built, to which its timings belong: ops are
+priced on that one, and their times rescaled (`answers_on`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
+from fomkit.core.interval import DEFAULT_LEVEL, half_width
 from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Words, choose_words, first_alike
-from fomkit.ops.families.products import GATES, gemm
-from fomkit.ops.tables import COSTS, DIMENSIONS, TIME_SOURCES, TIMES, in_order
-from fomkit.prediction import estimates, exact, exchange, interpolate, prior, transfer
-from fomkit.prediction.donors import attention_alike, original, rescale_answers, stated
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, item_bytes
+from fomkit.ops.tables import COSTS, DIMENSIONS, TIMES, in_order
+from fomkit.prediction import composed, estimates, exact, interpolate, prior, transfer
+from fomkit.prediction.composed import CALL, PART
+from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, cached, is_in, numbers, places_of
 from fomkit.prediction.exact import row_major, settle
-from fomkit.prediction.families import VIEWS, servable
-from fomkit.prediction.gp import Flags, Indices, Matrix, Places
+from fomkit.prediction.exchange import estimate_collective
+from fomkit.prediction.families import VIEWS
+from fomkit.prediction.gp import Indices, Matrix, Places
 from fomkit.prediction.prior import name_bounds
-from fomkit.prediction.rates import own_times, value_of
-from fomkit.prediction.transfer import BASELINE
-
-CALL, PART = "call", "part"
-"""Values of the column ``piece`` of rows that are components of an op: its library calls (preferred) or its parts.
-The column ``of`` is the index of that op, ``count`` the executions of the component per execution of the op."""
-
-
-class Parts(NamedTuple):
-    """The components of ops, and the prediction for each.
-
-    `of` (n,): index of the op; `runs` (n,): executions of the component per execution of that op.
-    `answers`: predictions of the components; `at` (n,): the position of each there, -1 where it has no time.
-    """
-
-    rows: Rows
-    of: Indices
-    runs: Matrix
-    answers: Answers
-    at: Places
-
-    def fully_timed(self) -> Parts:
-        """Keep the components of those ops whose recurrences all have a time from the machine's own table."""
-        timed = np.zeros(len(self.of), bool)
-        known = self.at >= 0
-        timed[known] = self.answers.source.is_in("measured", "interpolated", "extrapolated")[self.at[known]]
-        lacking = self.of[~timed & is_in(self.rows, "kind", "rnn")]
-        kept = np.flatnonzero(estimates.places_of(self.of, lacking) < 0)
-        return Parts(self.rows.take(kept), self.of[kept], self.runs[kept], self.answers, self.at[kept])
-
-
-def _parts(rows: Rows, word: str, answers: Answers) -> Parts:
-    """Select the components of one sort: library calls or parts."""
-    own = rows.take(is_in(rows, "piece", word))
-    of, runs = own.number("of").astype(np.int64), own.number("count")
-    return Parts(own, of, runs, answers, estimates.places_of(own.index, answers.index))
-
-
-def add_up(parts: Parts, wanted: Indices) -> Answers:
-    """Add up the predicted times of components.
-
-    Bounds of intervals add up like the values, because the parts of an op err together. The source of a sum is the
-    weakest of its parts.
-
-    `wanted`: ops to add up. Returns those that have parts, all of them with a time.
-    """
-    if not len(parts.of):
-        return estimates.join_answers([])
-    known = parts.at >= 0
-    seconds, ranks = np.full((3, len(known)), np.nan), np.zeros(len(known), np.intp)
-    source = parts.answers.source
-    seconds[:, known] = parts.answers.times[:, parts.at[known]] * parts.runs[known]
-    ranks[known] = source.mapped([TIME_SOURCES.index(word) for word in source.words], np.intp)[parts.at[known]]
-    # Sort by op, then by falling time (unknown first); lexsort is stable: equal parts keep their order.
-    order = np.lexsort((-np.where(known, seconds[0], np.inf), parts.of))
-    owners, first = np.unique(parts.of[order], return_index=True)
-    total = np.add.reduceat(seconds[:, order], first, axis=1)
-    places = estimates.places_of(wanted, owners)
-    places = places[(places >= 0) & ~np.isnan(total[0, places])]
-    longest = order[first[places]]
-    pieces = np.add.reduceat(parts.runs[order], first)[places]
-    weakest = np.maximum.reduceat(ranks[order], first)[places]
-    op = parts.rows.text("op")
-
-    def evidence(place: int) -> str:
-        at = int(longest[place])
-        text = parts.answers.evidence(int(parts.at[at]))
-        return f"sum of {pieces[place]:g} parts; longest part {op.at(at)}: {text}"
-
-    limit = parts.answers.limit.taken(parts.at[longest])
-    return Answers(owners[places], total[:, places], Words(weakest, TIME_SOURCES), limit, evidence)
-
+from fomkit.prediction.rates import bounds, own_times, starts_within
 
 _WHERE = "add_times"
 _TIMES = [column.name for column in TIMES]
 _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
-
-
-BACKWARD = 2.9
-"""Time of the backward pass of an attention in one kernel over its forward pass: five products against two, at
-0.7 to 1 of the rate. Of 32 pairs from six libraries, eight of ten are between 2.5 and 3.4 (docs/adr/0055)."""
-BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
-"""Standard deviations of its logarithm. The slow side is wider because the training library may differ from the
-one whose forward pass was timed: on one device backward passes took 1 to 1.7 times the time of the fastest."""
-
-
-@estimates.opened_by(
-    lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "pass_name", "backward")
-)
-def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
-    """Predict the backward pass of attention from its forward pass, where that is one kernel (an `Estimator`).
-
-    Returns those rows whose forward pass ``table`` can predict. A library that stores no scores in the forward
-    pass recomputes them, and does not write and read them as separate ops would.
-    """
-    half = {name: chosen.number(name) / 2 for name in ("flop", "byte")}  # two products, not four
-    known = table(chosen.assign(pass_name=BASELINE, **half), machine, interval)
-    faster, slower = (np.exp(op_half_width(interval) * one) for one in (BACKWARD_FASTER, BACKWARD_SLOWER))
-
-    def evidence(place: int) -> str:
-        return f"{BACKWARD} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)})"
-
-    times = transfer.widen(known.times, faster, slower) * BACKWARD
-    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
-
-
-FUSED = ("forward", "backward_input", "backward_weight")
-WALKED, AT_ONCE = (5.5, 0.55, 1.29), (18.0, 0.07, 0.33)
-"""Kernel launches per step besides the product (or for all steps together, for the gradient of the weights), and
-the half-widths of the 80 % interval below and above [ln], from DeepBench's recurrences (docs/adr/0065)."""
-
-
-def _fuses(machine: Machine) -> bool:
-    """Return whether recurrent layers run as library calls: on devices that state processors and launch cost."""
-    return machine.device.units is not None and machine.device.launch_s is not None
-
-
-def _recurrences(rows: Rows, machine: Machine) -> Flags:
-    of_known = is_in(rows, "kind", "rnn") & is_in(rows, "cell", *GATES) & is_in(rows, "pass_name", *FUSED)
-    return of_known & servable(rows, "rnn") & _fuses(machine)
-
-
-@estimates.opened_by(_recurrences)
-def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estimator) -> Answers:
-    """Predict recurrences that no table has from their products and the launches of a library (an `Estimator`)."""
-    forward, once = (is_in(rows, "pass_name", name) for name in FUSED[::2])
-    batch, steps, hidden = (rows.number(name) for name in ("batch", "steps", "hidden_size"))
-    cell, runs = rows.text("cell"), np.where(once, 1.0, steps)
-    width, rest = hidden * cell.mapped([GATES.get(word, 0.0) for word in cell.words], float), batch * steps / runs
-    walks = np.where(forward, [rest, width, hidden], [rest, hidden, width])
-    m, n, k = np.where(once, [width, hidden, rest], walks)
-    sizes = {"b": 1.0, "m": m, "n": n, "k": k, "trans_a": once * 1.0, "trans_b": forward * 1.0}
-    flop, byte, *_ = gemm(1.0, m, n, k, item_bytes(rows))
-    known = product(rows.assign(kind="gemm", **sizes, flop=flop, byte=byte), machine, interval)
-    at = estimates.places_of(known.index, rows.index)
-    launches, faster, slower = np.where(once[at], np.array([AT_ONCE]).T, np.array([WALKED]).T)
-    start_s = launches * value_of(machine.device.launch_s)
-    time_s, wider = runs[at] * (known.time_s + start_s), op_half_width(interval) / op_half_width(DEFAULT_LEVEL)
-
-    def evidence(place: int) -> str:
-        return f"{runs[at[place]]:g} × {launches[place]:g} launches and a product ({known.evidence(place)})"
-
-    limit = choose_words(start_s > known.time_s, "launch", known.limit)
-    times = np.array([time_s, time_s * np.exp(-faster * wider), time_s * np.exp(slower * wider)])
-    return Answers(known.index, times, estimates.transferred(known.source), limit, evidence)
-
-
-_ATEN = "native_dropout _fused_dropout bernoulli bernoulli_ rand rand_like uniform_"
-_OTHER = "Dropout Bernoulli RandomUniform RandomUniformLike StatelessRandomUniform StatelessRandomUniformV2"
-DRAWS = frozenset((*(f"aten::{name}" for name in _ATEN.split()), *_OTHER.split()))
-"""Ops that draw a random number for each element, by the names of three frameworks."""
-DRAW_S = np.array([[1.5e-10], [0.8e-10], [3.6e-10]])
-"""Time of drawing one random number on one processor besides the traffic [s], and its bounds (docs/adr/0060)."""
-TWO_KERNELS = "aten::_softmax_backward_data"
-"""On a GPU, a kernel of its own multiplies gradient and result first (ATen's SoftMax.cu, docs/adr/0081)."""
-
-
-def _does_more(rows: Rows, machine: Machine) -> Flags:
-    """Select untimed ops with work besides their traffic, on devices that state their number of processors."""
-    timings = machine.timings
-    timed = estimates.cached(timings, None, "ops", lambda: frozenset(as_rows(timings).text("op").words))
-    does = is_in(rows, "op", *(DRAWS | {TWO_KERNELS}) - timed) & ~is_in(rows, "kind", "copy")
-    return does & (machine.device.units is not None)
-
-
-def further_work(
-    rows: Rows, found: Answers, machine: Machine, interval: float, price_kernels: Callable[[Rows], Answers]
-) -> Answers:
-    """Add drawing random numbers, or a gradient's first kernel, to ops that do so; ``found`` covers the rest."""
-    at = np.flatnonzero(_does_more(rows, machine)[places := estimates.places_of(found.index, rows.index)])
-    if not len(at):
-        return found
-    own, time_s, units = rows.take(places[at]), found.time_s[at], value_of(machine.device.units)
-    twice, numel = is_in(own, "op", TWO_KERNELS), own.number("numel")
-    moved = item_bytes(own) * numel
-    added = np.where(twice, 3 * moved / own.number("byte") * time_s, DRAW_S * numel / units)
-    if twice.any():
-        sizes = {"read_byte": 2 * moved, "write_byte": moved, "byte": 3 * moved}
-        product = own.assign(kind="pointwise", op="aten::mul", inputs=2.0, **sizes)
-        first = price_kernels(product.take(np.flatnonzero(twice)))
-        priced = estimates.places_of(first.index, own.index)
-        added[:, priced] = first.times
-    ratio, least, most = 1 + added / time_s
-    wider, times = half_width(interval) / half_width(DEFAULT_LEVEL), found.times.copy()
-    times[:, at] = transfer.widen(times[:, at], (ratio / least) ** wider, (most / ratio) ** wider) * ratio
-    words = np.where(twice, "the product of gradient and result", "the drawing of random numbers").tolist()
-    factors = {place: (ratio[number], words[number]) for number, place in enumerate(at.tolist())}
-
-    def evidence(place: int) -> str:
-        if place not in factors:
-            return found.evidence(place)
-        as_much = f"an op of this traffic ({found.source.at(place)}, {found.evidence(place)})"
-        return f"{factors[place][0]:.2f} × {as_much}, with {factors[place][1]}"
-
-    source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
-    return Answers(found.index, times, source, lambda: found.limit, evidence)
 
 
 @estimates.opened_by(lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix"))
@@ -236,41 +47,47 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
     return _in_turn(rows, machine, interval, steps)
 
 
-TABLE = (exact.estimate, partial(attention_alike, table=interpolate.estimate), interpolate.estimate)
+TABLE = (exact.estimate, partial(composed.attention_alike, table=interpolate.estimate), interpolate.estimate)
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     """List the estimators by priority; the first that can predict a row does.
 
-    1. products with packed weights, from the prediction for whole weights; 2. the op was timed; 3. the product was
-    timed in other storage orders only; 4. similar ops were timed, here and on other machines; 5. its forward pass
-    was timed; 6. one of these applies in the other 16-bit format of the matrix engine, or to the forward pass of
-    an attention; 7. attention on a matrix engine is one kernel; 8. a recurrence is its products, on devices that
-    state their processors; 9. the op is a sum of library calls whose recurrences are predicted so, or were timed;
-    10. it is a sum of parts; 11. it moves data like a timed element-wise op or like its own forward pass, a copy
-    with addresses; 12. it is a collective on a stated link; 13. the machine's rates apply, for the backward
-    pass of an attention through its forward pass; else the op stays unpriced.
-
-    Returns the estimators before the sums, and those after them.
+    Returns those before the sums of components, and those after them; a row that none can predict stays unpriced.
     """
     table = partial(_in_turn, steps=TABLE)
-    timed = (exact.estimate, partial(transfer.another_order, table=table), *TABLE[1:],
-             partial(transfer.estimate, table=table))  # fmt: skip
+    timed = (
+        exact.estimate,  # the op was timed
+        partial(transfer.another_order, table=table),  # the product was timed in other storage orders only
+        *TABLE[1:],  # similar ops were timed, here and on other machines
+        partial(transfer.estimate, table=table),  # its forward pass was timed
+    )
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
-    facts = (partial(attention_alike, table=prior.estimate, by_facts=True), prior.estimate)
-    by_rates = (partial(attention_gradients, table=partial(_in_turn, steps=facts)), *facts)
-    before = (partial(transfer.packed_weights, table=whole), *timed, formats,
-              partial(attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
-              partial(one_kernel, steps=by_rates), partial(recurrences, product=whole))  # fmt: skip
-    after = (partial(transfer.copied_data, table=table), partial(transfer.moved_data, table=table),
-             partial(transfer.row_gradients, table=table), exchange.estimate_collective, *by_rates)  # fmt: skip
+    facts = (partial(composed.attention_alike, table=prior.estimate, by_facts=True), prior.estimate)
+    by_rates = (partial(composed.attention_gradients, table=partial(_in_turn, steps=facts)), *facts)
+    before = (
+        partial(transfer.packed_weights, table=whole),  # the weights are packed: from the product with whole ones
+        *timed,
+        formats,  # one of these applies in the other 16-bit format of the matrix engine
+        partial(composed.attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
+        partial(one_kernel, steps=by_rates),  # attention on a matrix engine
+        partial(composed.recurrences, product=whole),  # on devices that state their processors
+    )
+    # Then an op may be the sum of library calls, if their recurrences are predicted so or were timed, or of parts.
+    after = (
+        partial(transfer.copied_data, table=table),  # like a timed element-wise op, with addresses
+        partial(transfer.moved_data, table=table),  # like a timed element-wise op
+        partial(transfer.row_gradients, table=table),  # like its own forward pass
+        estimate_collective,  # on a stated link
+        *by_rates,  # the machine's rates apply
+    )
     return before, after
 
 
 def _in_turn(rows: Table, machine: Machine, interval: float, steps: Sequence[Estimator]) -> Answers:
-    found: list[Answers] = []
-    rows = as_rows(rows)
+    """Predict rows by several estimators: each gets those that none before it could predict."""
+    found, rows = list[Answers](), as_rows(rows)
     pending = np.ones(len(rows), bool)
     for estimate in steps:
         if not pending.any():
@@ -279,7 +96,7 @@ def _in_turn(rows: Table, machine: Machine, interval: float, steps: Sequence[Est
         answers = estimate(query, machine, interval)
         if len(answers):
             found.append(answers)
-            pending[estimates.places_of(answers.index, rows.index)] = False
+            pending[places_of(answers.index, rows.index)] = False
     return estimates.join_answers(found)
 
 
@@ -308,7 +125,7 @@ def _for_sums(rows: Table, machine: Machine, interval: float, *, estimator: Esti
     """Predict at `DEFAULT_LEVEL` and rescale the intervals as log-normal: a sum has the tails of a normal."""
     found = estimator(rows, machine, DEFAULT_LEVEL)
     times = found.times[0] * (found.times / found.times[0]) ** (half_width(interval) / half_width(DEFAULT_LEVEL))
-    return Answers(found.index, times, found.source, lambda: found.limit, found.evidence)
+    return found.timed(times)
 
 
 def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Matrix:
@@ -349,38 +166,42 @@ def price(
     def kernels(own: Rows) -> Answers:
         return _in_turn(own, machine, interval, (*before, *after))
 
-    def counted(found: Answers) -> Answers:
-        found = further_work(rows, found, machine, interval, kernels)
+    def whole(found: Answers) -> Answers:
+        """Add the work that the estimators leave out; with ``in_sums`` return the times as terms of a sum."""
+        found = composed.further_work(rows, found, machine, interval, kernels)
         if in_sums:
-            kinds = rows.text("kind").taken(estimates.places_of(found.index, rows.index))
-            times, one = as_added(kinds, found.source, found.times, interval), found
-            found = Answers(one.index, times, one.source, lambda: one.limit, one.evidence)
-        return exact.with_halves(rows, found, machine, interval, partial(_in_turn, steps=TABLE))
+            kinds = rows.text("kind").taken(places_of(found.index, rows.index))
+            found = found.timed(as_added(kinds, found.source, found.times, interval))
+        found = composed.with_halves(rows, found, machine, interval, partial(_in_turn, steps=TABLE))
+        return name_bounds(rows, found, machine)
 
     is_op = is_in(rows, "piece", "")
     if is_op.all():
-        return name_bounds(rows, counted(_in_turn(rows, machine, interval, (*before, *after))), machine)
+        return whole(kernels(rows))
+    # First the components, and all ops but those that wait for their components.
     known = _in_turn(rows, machine, interval, before)
-    pending = estimates.places_of(rows.index, known.index) < 0
-    waiting = pending & (estimates.places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
+    pending = places_of(rows.index, known.index) < 0
+    waiting = pending & (places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
     rest = _in_turn(rows.take(pending & ~waiting), machine, interval, after)
-    known = name_bounds(rows, counted(estimates.join_answers([known, rest])), machine)
-    ops = known.chosen(np.flatnonzero(is_op[estimates.places_of(known.index, rows.index)]))
-    calls, parts = (_parts(rows, word, known.noted(notes)) for word in (CALL, PART))
-    sums = [partial(_sum, parts=one) for one in (calls if _fuses(machine) else calls.fully_timed(), parts)]
+    known = whole(estimates.join_answers([known, rest]))
+    ops = known.chosen(np.flatnonzero(is_op[places_of(known.index, rows.index)]))
+    # Then the sums.
+    calls, parts = (composed.components_of(rows, word, known.noted(notes)) for word in (CALL, PART))
+    calls = calls if composed.runs_library_calls(machine) else calls.fully_timed()
+    sums = [partial(_sum, components=one) for one in (calls, parts)]
     rest = _in_turn(rows.take(waiting), machine, interval, (*sums, *after))
     return estimates.join_answers([ops, name_bounds(rows, rest, machine)])
 
 
-def _sum(rows: Table, _machine: Machine, _interval: float, *, parts: Parts) -> Answers:
-    return add_up(parts, as_rows(rows).index)
+def _sum(rows: Table, _machine: Machine, _interval: float, *, components: composed.Components) -> Answers:
+    return composed.add_up(components, as_rows(rows).index)
 
 
 def add_times(
     costed: pd.DataFrame,
     machine: Machine,
     *,
-    interval: float = 0.8,
+    interval: float = DEFAULT_LEVEL,
     parts: pd.DataFrame | None = None,
     calls: pd.DataFrame | None = None,
     checked: bool = False,
@@ -405,7 +226,7 @@ def add_times(
     for table in () if checked else (costed, parts, calls):
         if table is not None:
             check_table(table.drop(columns=[*_TIMES, "of"], errors="ignore"), "COSTED", _WHERE)
-    built = _as_built(machine)
+    built = prepared(original(machine))
     pieces = [
         one.assign(piece=word) for one, word in ((calls, CALL), (parts, PART)) if one is not None and len(one)
     ]
@@ -413,22 +234,6 @@ def add_times(
     rows, notes = settle(query, built)
     answers = answers_on(rows, price(rows, built, interval, notes, in_sums=in_sums), machine, interval)
     return with_answers(costed, answers.noted(notes), first[: len(costed)])
-
-
-def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) -> Answers:
-    """Rescale predictions for the machine as built, if the machine is a changed one."""
-    if machine.origin is None:
-        return answers
-    # The times that were stated for the changed machine itself are used, and the others rescaled.
-    own = prepared(stated(machine))
-    known = name_bounds(rows, exact.estimate(rows, own, interval), own)
-    rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
-    built = replace(machine, timings=_as_built(machine).timings)
-    return estimates.join_answers([known, rescale_answers(rows, rest, built)])
-
-
-def _as_built(machine: Machine) -> Machine:
-    return replace(prepared(original(machine)), links=machine.links)
 
 
 def with_answers(costed: pd.DataFrame, answers: Answers, first: Places) -> pd.DataFrame:
@@ -443,3 +248,76 @@ def with_answers(costed: pd.DataFrame, answers: Answers, first: Places) -> pd.Da
     words[:, priced] = np.stack([answers.time_source, answers.bound, evidence])[:, at[priced]]
     columns = zip(_TIMES, (*numbers, *(pd.array(column, "str") for column in words)), strict=True)
     return costed.assign(**{name: pd.Series(column, costed.index) for name, column in columns})
+
+
+ROOFLINE = "roofline"
+"""The time source that states the cost of launches separately; times from tables include it."""
+FROM_TABLE = ("measured", "interpolated", "extrapolated")
+"""Time sources that become transferred, because nothing was timed on the changed machine."""
+
+
+def original(machine: Machine) -> Machine:
+    """Return the machine as built, which the timings are of; its table is the same object in every call."""
+    if machine.origin is None:
+        return machine
+    timings = cached(machine.timings, None, "as built", lambda: machine.as_built().timings)
+    return replace(machine, device=machine.origin, origin=None, timings=timings)
+
+
+def time_ratio(
+    time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
+) -> Matrix:
+    """Return the time on the changed machine as a share of the original's.
+
+    Launches that are separate in a time scale with the launch cost. The rest is the kernel, whose utilisation
+    floor / time is kept, so it scales with the floor. Where a floor is unknown the kernel's time stays. All
+    arguments broadcast. Workbooks compute the same (`fomkit.workbook.records`).
+
+    `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where it is not separate;
+    `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
+
+    >>> ones = np.ones(1)
+    >>> time_ratio(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
+    [0.54]
+    """
+    fixed_s = starts_within(time_s, starts_s)
+    fixed_share = np.nan_to_num(fixed_s / time_s)
+    ratio = changed_floor_s / floor_s
+    return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
+
+
+def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
+    """Rescale predictions for the original machine to the changed one.
+
+    `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
+    """
+    built = original(machine)
+    rows = rows.take(places_of(answers.index, rows.index))
+    before, after = bounds(rows, built), bounds(rows, machine)
+    launch = built.device.launch_s
+    launches_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
+    starts_s = np.where(answers.source.is_in(ROOFLINE), launches_s, 0.0)
+    costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
+    changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
+    share = time_ratio(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
+    sources = choose_words(answers.source.is_in(*FROM_TABLE), "transferred", answers.source)
+    launched = launches_s * changed_launch > after.floor_s
+    names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
+
+    def evidence(place: int) -> str:
+        return f"{share[place]:.3g} × that on {built.name} as built, equal utilisation ({answers.evidence(place)})"
+
+    return Answers(answers.index, answers.times * share, sources, names, evidence)
+
+
+def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) -> Answers:
+    """Return predictions for a machine, from those for the machine as built."""
+    if machine.origin is None:
+        return answers
+    # The times that were stated for the changed machine itself are used, and the others rescaled.
+    stated = cached(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
+    own = prepared(replace(machine, timings=stated))
+    known = name_bounds(rows, exact.estimate(rows, own, interval), own)
+    rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
+    changed = replace(machine, timings=prepared(original(machine)).timings)
+    return estimates.join_answers([known, rescale_answers(rows, rest, changed)])

@@ -1,36 +1,24 @@
-"""Predict from other machines, or from other shapes: ops with few timings here, changed machines, and attention.
+"""Other machines' timings of a family: what they say of ops of which a machine has few timings itself.
 
 A Gaussian process over all machines that timed a family is conditioned on a machine's own rows (`condition`): what
 one machine shows of an op holds for similar ops on the others. With convolutions that others timed, the median
 error of left-out rows is 7 % instead of 13 (four fifths of a machine's own rows known).
-
-A machine with changed rates keeps the utilisation of the original (`rescale_answers`). Attention of a shape that
-no table has is predicted as attention of one that tables have (`attention_alike`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import chip_words
-from fomkit.core.units import ITEM_BYTE
-from fomkit.ops.columns import choose_words
-from fomkit.ops.families.products import attention
-from fomkit.prediction import estimates, gp, tiles
-from fomkit.prediction.estimates import Answers, Estimator, Rows, cached, is_in, numbers, places_of
+from fomkit.prediction import gp
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
-from fomkit.prediction.prior import bounded_by
-from fomkit.prediction.rates import bounds, rates, starts_within
-from fomkit.prediction.transfer import BASELINE, widen
+from fomkit.prediction.rates import rates
 
 START_S = 8e-6
 """Cost of a call [s] to which the coefficient of calls is relative, as the others are to a stated rate."""
@@ -152,8 +140,9 @@ def as_others(stored: Mapping[str, Any], machine: Machine, name: FamilyName) -> 
     kept = [at for at, one in enumerate(stored["machines"]) if one not in (machine.name, machine.device_of)]
     if not kept:
         return None
-    architectures, unit = [stored["architectures"][at] for at in kept], unit_of(machine, name)
+    architectures = [stored["architectures"][at] for at in kept]
     log_s = np.array(stored["log_s"], np.float64)[kept]
+    unit = unit_of(machine, name)
     common = 2 * (~np.isnan(log_s)).sum(0) >= len(kept)
     terms = np.array(stored["terms"])[common]
 
@@ -283,168 +272,3 @@ def condition(
     moved = float(kin.to_constant[machine] @ weights + constant * pull.sum())
     hyper = gp.Hyper(process.length, variance, process.noise)
     return Conditioned(moved, hyper, shapes[count:], mean, sites)
-
-
-ROOFLINE = "roofline"
-"""The time source that states the cost of launches separately; times from tables include it."""
-FROM_TABLE = ("measured", "interpolated", "extrapolated")
-"""Time sources that become transferred, because nothing was timed on the changed machine."""
-
-
-def original(machine: Machine) -> Machine:
-    """Return the machine as built, which the timings are of; its table is the same object in every call."""
-    if machine.origin is None:
-        return machine
-    timings = cached(machine.timings, None, "as built", lambda: machine.as_built().timings)
-    return replace(machine, device=machine.origin, origin=None, timings=timings)
-
-
-def stated(machine: Machine) -> Machine:
-    """Return the changed machine with only the timings that were stated for it."""
-    rows = cached(machine.timings, None, "stated", lambda: machine.timings[machine.stated_rows()])
-    return replace(machine, timings=rows)
-
-
-def time_ratio(
-    time_s: Matrix, starts_s: Matrix, floor_s: Matrix, changed_floor_s: Matrix, launches: Matrix | float
-) -> Matrix:
-    """Return the time on the changed machine as a share of the original's.
-
-    Launches that are separate in a time scale with the launch cost. The rest is the kernel, whose utilisation is
-    kept, so it scales with the floor; without one it stays. All broadcast; see also `fomkit.workbook.records`.
-
-    `time_s`: on the original machine; `starts_s`: cost of the op's launches there, 0 where it is not separate;
-    `floor_s`, `changed_floor_s`: on both machines; `launches`: launch cost as a share of the original's.
-
-    >>> ones = np.ones(1)
-    >>> time_ratio(10 * ones, 2 * ones, 4 * ones, 2 * ones, 1.0).round(9).tolist()  # 0.8 + 9.2 / 2 of 10
-    [0.54]
-    """
-    fixed_share, ratio = np.nan_to_num(starts_within(time_s, starts_s) / time_s), changed_floor_s / floor_s
-    return np.asarray(fixed_share * launches + (1 - fixed_share) * np.where(np.isnan(ratio), 1.0, ratio))
-
-
-def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
-    """Rescale predictions for the original machine to the changed one.
-
-    `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
-    """
-    built = original(machine)
-    rows = rows.take(places_of(answers.index, rows.index))
-    before, after = bounds(rows, built), bounds(rows, machine)
-    launch = built.device.launch_s
-    launches_s = numbers(rows, "launches") * (launch.value if launch is not None else 0.0)
-    starts_s = np.where(answers.source.is_in(ROOFLINE), launches_s, 0.0)
-    costs = [None if one is None else one.value for one in (launch, machine.device.launch_s)]
-    changed_launch = costs[1] / costs[0] if costs[0] and costs[1] is not None else 1.0
-    share = time_ratio(answers.time_s, starts_s, before.floor_s, after.floor_s, changed_launch)
-    sources = choose_words(answers.source.is_in(*FROM_TABLE), "transferred", answers.source)
-    launched = launches_s * changed_launch > after.floor_s
-    names = choose_words(np.isnan(after.floor_s), answers.limit, choose_words(launched, "launch", after.names))
-
-    def evidence(place: int) -> str:
-        return f"{share[place]:.3g} × that on {built.name} as built, equal utilisation ({answers.evidence(place)})"
-
-    return Answers(answers.index, answers.times * share, sources, names, evidence)
-
-
-NARROWEST = 64.0  # kernels of attention pad narrower heads to this width
-WITHOUT_MASK, OTHER_WIDTH = 0.25, 0.3
-"""Standard deviations of ln(time): of attention without a mask by attention with one, and per octave between the
-width of its heads and the nearest timed one (docs/adr/0093)."""
-CHUNKS = "chunk"  # attention of several queries over more keys
-Shapes = Mapping[str, tuple[float, float]]
-"""The narrowest and widest timed heads of attention, by part (`tiles.attention_parts`) or `CHUNKS`."""
-BY_FACTS: Shapes = {"": (NARROWEST, np.inf), tiles.DECODE: (NARROWEST, np.inf)}
-OF_16_BITS: Shapes = {**BY_FACTS, "full": (NARROWEST, NARROWEST)}
-"""Those from which facts predict; wider heads of encoders ran by programs that other boards need not use."""
-
-
-def _is_chunk(rows: Rows) -> Flags:
-    return (numbers(rows, "q_len") > 1) & (numbers(rows, "q_len") < numbers(rows, "kv_len"))
-
-
-def _timed_shapes(timings: pd.DataFrame, dtype: str) -> Shapes:
-    own = estimates.as_rows(timings)
-    own = own.take(is_in(own, "kind", "attention") & is_in(own, "dtype", dtype))
-    part, width = np.where(_is_chunk(own), CHUNKS, tiles.attention_parts(own)), numbers(own, "head_dim")
-    return {one: (float(width[part == one].min()), float(width[part == one].max())) for one in {*part.tolist()}}
-
-
-def _as_shapes(rows: Rows, shapes: Shapes) -> tuple[Flags, Matrix, Matrix]:
-    """Return which attention is predicted as masked squares, heads as padded, and octaves to the nearest timed."""
-    part, width = tiles.attention_parts(rows), numbers(rows, "head_dim")
-    width = np.maximum(width, min([NARROWEST, *(one for one, _ in shapes.values())]))
-    least, most = shapes.get("full", (np.inf, 0.0))
-    unmasked = (part == "full") & ((width < least) | (width > most))
-    squares = (unmasked | (_is_chunk(rows) & (CHUNKS not in shapes))) & ("" in shapes)
-    apart, part = np.zeros(len(rows)), np.where(squares, "", part)
-    for name, (least, most) in shapes.items():
-        apart[part == name] = np.log2(np.maximum(least / width, width / most))[part == name]
-    return squares, width, np.maximum(apart, 0.0)
-
-
-def _as_squares(rows: Rows) -> Rows:
-    """Return attention as that of as many masked squares as have its tiles: their side is its number of keys."""
-    sizes = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim")
-    batch, queries, keys, heads, groups, width = (numbers(rows, name) for name in sizes)
-    side = np.maximum(keys, np.minimum(queries, tiles.TILE))
-    squares = rows.assign(q_len=side, kv_len=side, causal=1.0)
-    many = batch * queries / side * tiles.computed_share(rows) / tiles.computed_share(squares)
-    flop, byte, _ = attention(BASELINE, many, heads, groups, side, side, width, estimates.item_bytes(rows))
-    return squares.assign(batch=many, flop=flop, byte=byte)
-
-
-def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], interval: float) -> Answers:
-    squares, width, apart = _as_shapes(rows, shapes)
-    which = squares | (width > numbers(rows, "head_dim")) | (apart > 0)
-    rows, squares, width, apart = rows.take(which), squares[which], width[which], apart[which]
-    own, queries, heads, flop = (numbers(rows, name) for name in ("head_dim", "q_len", "heads", "flop"))
-    wide = rows.assign(head_dim=width, flop=flop * (padded := width / own))
-    queried = (_as_squares(wide.take(squares)), wide.take(~squares))
-    known = estimates.join_answers([predict(some) for some in queried if len(some)])
-    at = places_of(known.index, rows.index)
-    factor = np.exp(op_half_width(interval) * np.hypot(WITHOUT_MASK * squares, OTHER_WIDTH * apart))[at]
-    times = widen(known.times, factor, factor)
-    times[1] /= np.minimum(padded[at], 2.0)  # there may be a kernel of half the width
-
-    def evidence(place: int) -> str:
-        row, text = at[place], known.evidence(place)
-        sort = "masked attention of as many tiles" if squares[row] else "attention"
-        return f"as {sort}, heads of {width[row]:g} ({text})" if squares[row] or padded[row] > 1 else text
-
-    source = choose_words(squares[at], estimates.transferred(known.source), known.source)
-    found, chunks = Answers(known.index, times, source, known.limit, evidence), squares & _is_chunk(rows)
-    packed = chunks & (queries * heads <= tiles.TILE * numbers(rows, "kv_heads"))
-    for at_most, more in ((packed, queries), (chunks, np.ones(len(rows)))):
-        one = wide.assign(q_len=1.0, heads=heads * more, flop=numbers(wide, "flop") * more / queries)
-        others = predict(one.take(at_most)) if at_most.any() else estimates.NO_ANSWERS
-        slower = widen(others.times, 1.0, np.exp(op_half_width(interval) * WITHOUT_MASK))  # a library may not pack
-        found = bounded_by(found, others.timed(slower), longer=at_most is chunks)
-    return found
-
-
-def _is_plain(rows: Rows, _machine: Machine) -> Flags:
-    fused = is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix") & is_in(rows, "pass_name", BASELINE)
-    return fused & ~(numbers(rows, "shared_dim") > 0)
-
-
-@estimates.opened_by(_is_plain)
-def attention_alike(
-    rows: Rows, machine: Machine, interval: float, *, table: Estimator, by_facts: bool = False
-) -> Answers:
-    """Predict attention of shapes that no table has by those of shapes that tables have (an `Estimator`).
-
-    Without a mask, with heads of a width that was timed with a mask only, it takes as long as masked attention of
-    as many tiles. So do several queries over more keys, but no longer than one query of as many more heads (one
-    tile), and no less than one query. Narrow heads are padded. `by_facts`: the machine's table is not used.
-    """
-    found = []
-    for dtype in {*rows.text("dtype").words}:
-        own = rows.take(is_in(rows, "dtype", dtype))
-        make = partial(_timed_shapes, machine.timings, dtype)
-        facts = OF_16_BITS if ITEM_BYTE[dtype] == 2 else BY_FACTS
-        known = facts if by_facts else cached(machine.timings, None, f"attention in {dtype}", make)
-        if len(own) and known:
-            found.append(_by_shapes(own, known, lambda some: table(some, machine, interval), interval))
-    return estimates.join_answers(found)

@@ -1,4 +1,4 @@
-"""Estimator: the same op was timed on this machine; and what pairs of timings show of the ops between them.
+"""Estimator: the same op was timed on this machine.
 
 Ops and timings are first made comparable: products are turned row-major, so that m and n of a timing mean m and n
 of an op (`row_major`); and a row that names an arithmetic unit which the machine does not have gets one that it
@@ -22,11 +22,10 @@ from fomkit.ops.columns import Words, alike, words_of
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
 from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, is_in, numbers
+from fomkit.prediction.estimates import Answers, Rows, Table, is_in, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places
-from fomkit.prediction.monotone import GROWING, SIDES, Falls, lines, sizes_along
-from fomkit.prediction.rates import cached_byte, own_times
+from fomkit.prediction.rates import own_times
 
 MEASURED = ("", "measured")
 """Values of ``basis`` of measured rows; an empty one counts as measured."""
@@ -351,43 +350,6 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     return estimates.join_answers(found)
 
 
-UNTUNED = 1.25
-"""Ratio of a mixture's time to that of two of half its width from which its kernel counts as not tuned. Libraries
-choose the tiles of experts by width and board, from files that lack many widths. The ratio is larger for 0.01 to
-0.9 % of the pairs in the whole tables of five boards; for Mixtral's experts on H100 it is 1.9 (docs/adr/0087)."""
-
-
-def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, table: Estimator) -> Answers:
-    """Lower the low bounds of experts of a table to what a tuned kernel would reach.
-
-    Experts are no slower than two mixtures of half their width: those compute the same. Where timings say so, the
-    kernel is not tuned for the width on this board; another version or library may run it as fast as the halves.
-    Halves that a cache holds prove nothing. `table`: predicts the halves; ``found`` covers ``rows`` or a part.
-    """
-    places = estimates.places_of(found.index, rows.index)
-    of_table = found.source.is_in("measured", "interpolated", "extrapolated")
-    at = np.flatnonzero(is_in(rows, "kind", "experts")[places] & of_table)
-    half = {name: rows.number(name)[places[at]] / 2 for name in ("n", "flop", "byte")}
-    at, large = at[(big := half["byte"] > cached_byte(machine.device))], np.flatnonzero(big)
-    if not len(at):
-        return found
-    halves = rows.take(places[at]).assign(**{name: column[large] for name, column in half.items()})
-    known = table(halves, machine, interval)
-    at = at[estimates.places_of(known.index, halves.index)]
-    ratio, times = found.time_s[at] / (2 * known.time_s), found.times.copy()
-    longer = ratio > UNTUNED
-    times[1, at] = np.where(longer, np.minimum(times[1, at], 2 * known.time_s), times[1, at])
-    ratios = dict(zip(at[longer].tolist(), ratio[longer].tolist(), strict=True))
-
-    def evidence(place: int) -> str:
-        text = found.evidence(place)
-        if place not in ratios:
-            return text
-        return f"{text}; {ratios[place]:.2f} × as long as two of half the width, to which the low bound reaches"
-
-    return Answers(found.index, times, found.source, lambda: found.limit, evidence)
-
-
 STRAIGHT, SERIES = 4.0, 10
 """Largest ratio of neighbouring timed sizes between which time is linear (`View.along`), and the fewest timed
 sizes: with fewer, the process also uses timings with other numbers of ranks."""
@@ -421,19 +383,3 @@ def between_timings(known: Rows, training: pd.DataFrame, rows: Rows, kind: str, 
         near = asked[(reach <= STRAIGHT) & (low != high)]
         found[near] = np.log(line_s)[np.isin(asked, near)]
     return found
-
-
-def timed_falls(timed: Rows) -> Falls:
-    """Find the pairs in which timings of products fall, along each growing side."""
-    log_s = np.log(timed.number("_time_s"))
-    found: list[tuple[Places, Places, Places]] = []
-    for axis in map(SIDES.index, GROWING):
-        along = np.full(len(timed), axis)
-        line, size = lines(timed, along)[1], sizes_along(timed, along)
-        order = np.lexsort((size, line))
-        first, second = order[:-1], order[1:]
-        falls = (line[first] == line[second]) & (size[first] < size[second]) & (log_s[second] < log_s[first])
-        found.append((first[falls], second[falls], along[: int(falls.sum())]))
-    first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
-    start, end = (np.log(sizes_along(timed.take(places), axes)) for places in (first, second))
-    return Falls(first, second, axes, start, end, log_s[second] - log_s[first])

@@ -1,7 +1,7 @@
-"""Predict the time of a collective on a machine (`Network.exchange`).
+"""Predict the time of a collective on a machine: of a step (`Network.exchange`), and of a row (an `Estimator`).
 
 Inside a node the machine's own table of collectives has priority (`table_time`); otherwise its links and the
-formulas of `fomkit.prediction.links` are used. `estimate_collective` predicts rows of a table of ops so.
+formulas of `fomkit.prediction.links` are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words
 from fomkit.prediction import links
-from fomkit.prediction.estimates import Answers, Rows, cached, is_in, numbers, opened_by
+from fomkit.prediction.estimates import Answers, Rows, cached, is_in, opened_by
 from fomkit.prediction.families import ONE_WAY
 from fomkit.prediction.gp import Matrix
 from fomkit.prediction.links import Collective, Duration, LinkInterval
@@ -44,9 +44,10 @@ def _rows(timings: pd.DataFrame, collective: str, ranks: int, channel: str, op: 
 
     A row of DeepBench has the faster of two programs of one library: NCCL 2.0 MPI, NCCL 2.0 Single.
     """
-    if "collective" not in timings.columns:
+    rows = timings[timings["kind"] == "collective"]
+    if rows.empty:  # then the columns of a collective may be missing, too
         return None
-    rows = timings[(timings["kind"] == "collective") & (timings["collective"] == collective)]
+    rows = rows[rows["collective"] == collective]
     rows = rows[rows["op"] == op] if "op" in rows.columns else rows if not op else rows.iloc[:0]
     rows = rows[(rows["ranks"] == ranks) & (rows["link"] == "node")]
     libraries = rows["library"].fillna("").astype("str").str.extract(r"^\s*(\S*)", expand=False).str.lower()
@@ -394,7 +395,7 @@ def _exchange(network: Network, collective: str, message_byte: float, ranks: int
 def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Predict collectives of two or more ranks whose link the machine states (an `Estimator`)."""
     words = {name: rows.text(name).cells() for name in ("collective", "link", "op")}
-    message, ranks = numbers(rows, "message_byte"), numbers(rows, "ranks")
+    message, ranks = rows.number("message_byte"), rows.number("ranks")
     networks = {op: Network(machine, level=interval, op=op) for op in {*words["op"]}}
     found: dict[int, tuple[Exchange, str]] = {}
     for at in np.flatnonzero((ranks >= 2) & (message > 0)).tolist():

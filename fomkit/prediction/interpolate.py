@@ -31,7 +31,7 @@ from fomkit.prediction.beside_facts import (
     with_vectors,
 )
 from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, cached, join_answers, numbers, places_of
-from fomkit.prediction.exact import between_timings, op_flags, timed_falls
+from fomkit.prediction.exact import between_timings, op_flags
 from fomkit.prediction.families import (
     VIEWS,
     families,
@@ -52,15 +52,12 @@ if TYPE_CHECKING:
 
     from fomkit.prediction.families import FamilyName
 
-
 LEVELS = np.array(
     (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
 )
 """Probabilities at which a fit stores the quantiles of its cross-validation errors."""
-
 NONE = gp.NONE
-OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
-"""What is stored only for fits that use other machines' tables."""
+OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")  # stored for fits that use other machines' tables
 
 
 class Fit(NamedTuple):
@@ -180,7 +177,7 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
 
     @cache
     def falls() -> Falls:
-        return timed_falls(rows)
+        return _timed_falls(rows)
 
     noise = row_noise(rows)
     if len(fit.row_noise):
@@ -190,6 +187,22 @@ def ready(fit: Fit, training: pd.DataFrame, kind: str, rows: Rows | None = None)
     alike = _constant_sizes(training, kind)
     differs = partial(_differs, alike=alike)
     return Family(fit, training, rows, precomputed, frozenset(alike), differs, describe, falls, {})
+
+
+def _timed_falls(timed: Rows) -> Falls:
+    """Find the pairs in which timings of products fall, along each growing side."""
+    log_s = np.log(timed.number("_time_s"))
+    found: list[tuple[Places, Places, Places]] = []
+    for axis in map(monotone.SIDES.index, monotone.GROWING):
+        along = np.full(len(timed), axis)
+        line, size = monotone.lines(timed, along)[1], monotone.sizes_along(timed, along)
+        order = np.lexsort((size, line))
+        first, second = order[:-1], order[1:]
+        falls = (line[first] == line[second]) & (size[first] < size[second]) & (log_s[second] < log_s[first])
+        found.append((first[falls], second[falls], along[: int(falls.sum())]))
+    first, second, axes = (np.concatenate(column) for column in zip(*found, strict=True))
+    start, end = (np.log(monotone.sizes_along(timed.take(places), axes)) for places in (first, second))
+    return Falls(first, second, axes, start, end, log_s[second] - log_s[first])
 
 
 def correction_of(fitted: gp.Precomputed, query: gp.Queries, grid: Places = gp.NO_GRID) -> Matrix:
@@ -224,11 +237,10 @@ def _in_parts(
     rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family, warm: Matrix | float
 ) -> tuple[Matrix, Matrix]:
     """Do `no_longer_than_parts` for rows of one fit; `mean`: their `log_mean`."""
-    fit = family.fit
 
     def means() -> tuple[Matrix, Matrix]:
         half = rows.assign(**{name: numbers(rows, name) / 2 for name in ("batch", "flop", "byte")})
-        whole_s, half_s = np.exp(mean), np.exp(log_mean(fit, half, VIEWS[kind].terms(half)))
+        whole_s, half_s = np.exp(mean), np.exp(log_mean(family.fit, half, VIEWS[kind].terms(half)))
         return 2 * half_s - whole_s, 2 * (whole_s - half_s)
 
     def correct(parts: Rows, grid: Places) -> Matrix:

@@ -227,7 +227,11 @@ def _evidence(
     if launch is None:
         words.append("launch cost unknown, excluded")
     elif starts:
-        words.append(f"{starts:g} launch{'es' if starts > 1 else ''} of {format_quantity(start_s, 'time_s', 2)}")
+        whole, visible = (format_quantity(one, "time_s", 2) for one in (launch.value, start_s))
+        words.append(
+            f"{starts:g} launch of {whole}, {visible} of it visible" if starts == 1
+            else f"{starts:g} launches of {whole}, {visible} of each visible"
+        )  # fmt: skip
     return "; ".join(words)
 
 
@@ -421,8 +425,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     least = (rows.take(at), found.chosen(at), times.source.taken(at), cached_byte(machine.device))
     seconds[:, at] = np.maximum(seconds[:, at], least_seconds(*least))
     lifted = times.time_s < seconds[0]
-    # A raised value has the error above it that it had before.
-    seconds[2] = np.maximum(seconds[2], times.high_s * (seconds[0] / times.time_s))
+    seconds[2] = np.maximum(seconds[2], times.high_s * (seconds[0] / times.time_s))  # as far above as before
     below = stated & (seconds[0] < found.floor_s)
 
     def limit() -> Words:

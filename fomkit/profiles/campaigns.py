@@ -162,16 +162,21 @@ def _candidates(name: str) -> list[Path]:
     return list(found.values())
 
 
+def _of_another_verb(name: str, kind: str, file: str = "") -> FomkitError:
+    """Return the error for a suite or a campaign, with the command that reads it; `file`: where a name led to."""
+    suite = f"'fomkit fom {name}' rates machines on it."
+    campaign = f"'fomkit campaign {name} --target MACHINE' predicts how long it takes."
+    return FomkitError(name, f"is a {kind}{file}. {suite if kind == 'suite' else campaign}")
+
+
 def find_profile(name: str) -> Found:
     """Find the model or machine that a name or path means."""
     check_profile(Path(name), "model or machine profile")
     paths = _candidates(name)
     if not paths:
-        if suites := _candidates(f"{name}.suite"):
-            raise FomkitError(name, f"is a suite, {suites[0]}. 'fomkit fom {name}' rates machines on it.")
-        if campaigns := _candidates(f"{name}.campaign"):
-            do = f"'fomkit campaign {name} --target MACHINE' predicts how long it takes."
-            raise FomkitError(name, f"is a campaign, {campaigns[0]}. {do}")
+        for kind in ("suite", "campaign"):
+            if files := _candidates(f"{name}.{kind}"):
+                raise _of_another_verb(name, kind, f", {files[0]}")
         check_one_board(name)
         known = [name for folder in FOLDERS for name in profile_names(folder)]
         raise no_file_of(name, "model or machine profile", known)
@@ -181,6 +186,8 @@ def find_profile(name: str) -> Found:
         path, schema = next(iter(schemas.items()))
         if _KINDS.get(schema) in ("suite", "campaign") and path.name != Path(name).name:
             return find_profile(path.name.partition(".")[0])  # "lecture suite" is not written as its file
+        if _KINDS.get(schema) in ("suite", "campaign"):
+            raise _of_another_verb(name, str(_KINDS[schema]))
         shown = "has no schema line" if schema is None else f"schema is {schema!r}"
         raise FomkitError(str(path), f"{shown}. Expected {MODEL!r} or {MACHINE!r}.")
     if len(found) > 1:

@@ -46,10 +46,10 @@ from fomkit.plan.memory_of import device_kind
 from fomkit.prediction.donors import Others, as_others
 from fomkit.prediction.estimates import cached
 from fomkit.prediction.families import FamilyName
-from fomkit.prediction.plausibility import check_facts, check_timings
 from fomkit.prediction.tiles import Form, chips_of
 from fomkit.profiles.locate import file_key, is_shipped, shipped_folder, user_cached
 from fomkit.profiles.machines import as_loaded, fit_key, load_machine, save_fits, table_key
+from fomkit.profiles.plausibility import check_facts, check_timings
 
 PROCESSES = "shared_processes.json"
 """Small tables of all machines and the processes over them; ``benchmarks/shared_processes.py`` writes it."""

@@ -110,6 +110,8 @@ def _by_path(name: str, kind: Kind = "", known: Sequence[str] = _YAML) -> str:
     return "" if own is None else f"To use the file in the working folder, give its path: './{own}'."
 
 
+_OWN = {"model profile": " For a model that is not shipped, give its config.json or its code (docs/frontends.md)."}
+"""What to give instead of a name that no profile has."""
 _FEW = 5
 """Most names in the message on a path; `fomkit show` lists all."""
 
@@ -133,7 +135,7 @@ def no_file_of(
             )
     if "/" not in name and not _ENDING.search(name):
         hint = _by_path(name, known=endings) or nearest_names(name, known, names_within(name, known))
-        return FomkitError(shown or "the name", f"no {what} of this name. {hint}")
+        return FomkitError(shown or "the name", f"no {what} of this name. {hint}{_OWN.get(what, '')}")
     nearest = f"That folder has {', '.join(map(repr, there))}." if there else nearest_names(stem or name, known)
     if not there and len(known) <= _FEW:
         nearest = f"Give the path of an existing file, or a name. {nearest}"
@@ -148,9 +150,8 @@ def _stem(name: str, endings: Sequence[str]) -> str:
 
 def _missing(name: str, folder: Folder, kind: Kind) -> FomkitError:
     """Return the error for a missing profile, with the nearest names in the form in which they can be given."""
-    endings = _ENDINGS.get(folder, _YAML)
+    endings, what, suffix = _ENDINGS.get(folder, _YAML), _what(folder), f".{kind}"
     stem = _stem(name, endings)
-    what, suffix = _what(folder), f".{kind}"
     known = [name for name in profile_names(folder) if not name.endswith((".suite", ".campaign"))]
     if kind:
         what, stem = str(kind), stem.removesuffix(suffix)

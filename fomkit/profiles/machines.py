@@ -102,12 +102,16 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
     """Return a machine with the device of another: facts, timings and fits; its own timings are appended.
 
     Links, messages timed over them, and power and price of a node belong to the node: they are taken over unless
-    the machine states a node of another size. Its own facts have priority.
+    the machine states a node of another size. Its own facts have priority, also over messages timed on a link of
+    the same tier.
     """
     same = machine.node_devices is None or machine.node_devices == of.node_devices
     timings, fits = of.timings, of.fits
+    stated = {link.tier for link in machine.links}
     messages = timings["kind"] == "collective"
-    if messages.any() and (machine.links or not same):
+    if same and messages.any():
+        messages &= timings["link"].isin(stated)
+    if messages.any():
         timings = timings[~messages].reset_index(drop=True)
         fits = {name: one for name, one in fits.items() if not name.startswith("collective/")}
     if len(machine.timings):
@@ -122,7 +126,7 @@ def _with_device(machine: Machine, of: Machine) -> Machine:
         timings=timings,
         fits=fits,
         node_devices=machine.node_devices or of.node_devices,
-        links=machine.links or (of.links if same else ()),
+        links=(*machine.links, *(link for link in of.links if same and link.tier not in stated)),
         host_op_s=machine.host_op_s or of.host_op_s,
         reserve_byte=machine.reserve_byte or of.reserve_byte,
         software=machine.software or of.software,

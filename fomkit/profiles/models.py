@@ -5,7 +5,7 @@ A transformer may also be described by a recipe of its sizes alone (``fomkit/tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os.path import isdir
 from pathlib import Path
@@ -20,7 +20,7 @@ from fomkit.files.csv import check_beside
 from fomkit.files.op_csv import format_table, read_table
 from fomkit.files.write import packed, write_set
 from fomkit.ops.check import check_columns
-from fomkit.ops.tables import empty_table
+from fomkit.ops.tables import empty_table, table_of_rows
 from fomkit.profiles.locate import folders, locate, profile_names, user_cached_profile
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def transformer_profile(
     22.07
     """
     from fomkit.parallel.step import check_split
-    from fomkit.plan.transformer_plan import table_of_sizes
+    from fomkit.parallel.transformer import sizes_rows
     from fomkit.plan.transformer_step import NARROW
 
     check_split(shape, 1, sequence=False)
@@ -124,7 +124,7 @@ def transformer_profile(
         + (f", {shape.experts} experts, {shape.top_k} for each token" if shape.experts else "")
     )
     notes = (NOTES, NARROW.format("bf16"), *[OF_EXPERTS] * bool(shape.experts))
-    ops = table_of_sizes(shape, "bf16", shape.parameters)
+    ops = table_of_rows(sizes_rows(shape, "bf16", shape.parameters), "OPS")
     return ModelProfile(
         name=name, title=title or made, ops=ops, parts=empty_table("OPS"),
         sizes={"batch": batch}, traced_with={"framework": "rule", "device": "sizes", "mode": "train"},
@@ -174,6 +174,19 @@ def load_recipe(path: Path) -> ModelProfile:
 
 TRACED = (".py", ".onnx", ".json")
 """Endings of files that can be profiled in place of a model: code, graphs, a transformer's config.json."""
+
+
+def code_last(models: Sequence[Any], load: Callable[[Any], ModelProfile]) -> list[ModelProfile]:
+    """Load models in their order, but code after all others, so that a wrong name is told before code runs."""
+    found: dict[int, ModelProfile] = {}
+    order = sorted(range(len(models)), key=lambda place: not _is_named(models[place]))
+    for place in order:
+        found[place] = load(models[place])
+    return [found[place] for place in range(len(models))]
+
+
+def _is_named(model: object) -> bool:
+    return isinstance(model, str | Path) and Path(model).suffix not in TRACED
 
 
 def load_model(name: str | Path) -> ModelProfile:

@@ -16,8 +16,7 @@ from fomkit.merit.fom import Rates, figure_of_merit, take_mean
 from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.validation.cells import MEASURED, conflict_notes
-from fomkit.validation.verdicts import CellVerdict, ExtendedProjection, Summary, summarise
+from fomkit.validation.cells import MEASURED, CellVerdict, ExtendedProjection, Summary, conflict_notes, summarise
 
 Mode = Literal["train", "infer"]
 LATENCY_S = 7e-3

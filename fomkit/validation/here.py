@@ -111,13 +111,21 @@ def _compared(
     return tuple(here_scores.widen_leave_one_out(steps))
 
 
+PARTS = 9
+"""Parts of the check: traces, steps before and after, two profiles, a profile and steps for each of two ratios."""
+
+
 class _Proving:
     """State of a running check: its tools, the time spent and the skipped parts."""
 
     def __init__(self, folder: Path, quick: bool, tools: Tools, tell: Reporter) -> None:
-        self.folder, self.plan, self.tools, self.tell = folder, "quick" if quick else "default", tools, tell
+        self.folder, self.plan, self.tools, self._tell = folder, "quick" if quick else "default", tools, tell
         self.seconds: dict[str, float] = {}
         self.skipped: list[tuple[str, str]] = []
+
+    def tell(self, text: str) -> None:
+        """Report what is done now, and the number of this part."""
+        self._tell(f"part {len(self.seconds) + 1} of {PARTS}: {text}")
 
     def spent(self, what: str, since: float) -> None:
         self.seconds[what] = time.monotonic() - since

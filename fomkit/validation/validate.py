@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from pathlib import Path
@@ -340,25 +340,31 @@ def validate(
     full: bool = False,
     sheets: Iterable[str] | None = None,
     level: float = DEFAULT_LEVEL,
+    tell: Callable[[str], None] = lambda _text: None,
 ) -> Validation:
     """Rerun the public comparisons.
 
     `data`: a folder laid out like ``validation/neusight`` (the default); `full`: refit inside each fold as a user
     would, which takes minutes longer; `sheets`: titles of the DeepBench sheets to run (``"v100 fp32/vector"``),
-    default: all, with medians; `level`: level of the intervals.
+    default: all, with medians; `level`: level of the intervals; `tell`: called with a message before each part.
     """
     tables = shipped_folder("validation")
     folder = LabelFolder(data or shipped_labels())
     chosen = choose_sheets(read_sheets(tables / "deepbench" / "sheets.csv"), sheets)
+    tell("part 1 of 5: sheets of DeepBench")
     scored = deepbench_scores.score_sheets(chosen, level, full=full, whole=sheets is None)
+    tell("part 2 of 5: NeuSight's ops and models")
     found = compare_labels(folder, level)
+    tell("part 3 of 5: devices known by facts")
     bare, of_facts = deepbench_scores.held_out_scores(level) if sheets is None else ([], [])
     mix = of_facts, scored.thin, scored.full
     pooled = _pooled(scored.cases if sheets is None else [], mix, found, folder, level)
     apart = [*bare, *deepbench_scores.table_scores()] if sheets is None else []
     merits = [*merit_scores(found, folder, level)]
+    tell("part 4 of 5: layers and image networks")
     layers = [*dense_layer_scores(level), *deepbench_scores.piece_scores(level)] if sheets is None else []
     layers += [*vision_scores(level), *step_scores(level)] if sheets is None else []
+    tell("part 5 of 5: published steps, targets and tolerances")
     lines = (*scored.lines, *apart, *layers, *found.scores, *merits, *pooled)
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))

@@ -24,6 +24,8 @@ from fomkit.core.units import count_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.output.screen import Screen
+
 
 @dataclass(frozen=True, repr=False)
 class Answer:
@@ -60,11 +62,31 @@ class Answer:
     _repr_html_ = text_page
 
 
-def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = ()) -> Answer:
-    """Return an answer that lists the files written; `lines`: its text; `said`: as in `Answer`."""
-    names, text = [str(file) for file in files], "".join(f"{line}\n" for line in lines)
-    content = {"schema": "fomkit/written/1", "files": names, "text": text, "said": list(said)}
-    return Answer(content, [{"file": name} for name in names], lambda *_: text, said=content["said"])
+Table = Sequence[Sequence[Any]]
+"""Headings, then rows of texts."""
+
+
+def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (), table: Table = ()) -> Answer:
+    """Return an answer that lists the files written.
+
+    `lines`: its text; `said`: as in `Answer`; `table`: headings and rows, shown after the first line.
+    """
+    from fomkit.output.screen import PLAIN, Page
+
+    names, shown = [str(file) for file in files], list(lines)
+
+    def write(_: object, screen: Screen = PLAIN) -> str:
+        if not shown:
+            return ""
+        page = Page(screen)
+        page.line(shown[0])
+        if table:
+            page.filled_rows(table[0], table[1:])
+        page.lines(shown[1:])
+        return page.text()
+
+    content = {"schema": "fomkit/written/1", "files": names, "text": write(None), "said": list(said)}
+    return Answer(content, [{"file": name} for name in names], write, said=content["said"])
 
 
 Advance = Callable[..., None]
@@ -117,7 +139,8 @@ class Command:
     `python_only`: parameters that only Python has, and their values on the command line.
     `before`: checks the arguments and the output file before the work.
     `draw`: makes the chart of a result that -o writes as .html, .png or .svg.
-    `workbook`: true where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target.
+    `workbook`: where -o FILE.xlsx writes a workbook with formulas, which --for restricts to one target: returns
+      the names of the targets for the arguments.
     `writes`: functions that make other file types of a result, by ending.
     `streams`: endings of files that the function itself writes, through its parameter ``output``.
     `prints`: the ending of the format written to standard output where -o names no file; the text then goes to
@@ -138,7 +161,7 @@ class Command:
     python_only: Mapping[str, Any] = field(default_factory=dict)
     before: Callable[[Mapping[str, Any], Path | None], None] = lambda *_: None
     draw: Callable[[Any], Any] | None = None
-    workbook: bool = False
+    workbook: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     writes: Mapping[str, Callable[[Any], str | bytes]] = field(default_factory=dict)
     streams: tuple[str, ...] = ()
     prints: str = ""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How each run is spread over devices; stated links take precedence over those of a machine's profile."""
+class Placement:
+    """How each run is placed on devices; stated links take precedence over those of a machine's profile."""
 
     job: Job | None = None
     links: Sequence[Link] = ()
@@ -75,20 +75,20 @@ class Spread:
         return time_job(model, machine, self.job, options)
 
 
-AS_PROFILED = Spread()
-"""Each run is spread as its model's profile states."""
+AS_PROFILED = Placement()
+"""Each run is placed as its model's profile states."""
 
 
-def spread_as(
+def placement_of(
     nodes: object, layout: str | Path | Sequence[str], links: Sequence[str | Link], node_devices: int | None = None
-) -> Spread:
-    """Parse and check how runs are spread over devices; texts have the form of the command line."""
+) -> Placement:
+    """Parse and check how runs are placed on devices; texts have the form of the command line."""
     check_counts(node_devices=node_devices)
     if nodes is None and not layout and not links:
-        return Spread(node_devices=node_devices)
+        return Placement(node_devices=node_devices)
     from fomkit.profiles.declared import parse_job  # most studies need none
 
-    return Spread(*parse_job(nodes, layout, links), node_devices)
+    return Placement(*parse_job(nodes, layout, links), node_devices)
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,7 +180,7 @@ def rates(estimates: Sequence[Estimate]) -> Rates:
 
 def _estimates(
     models: Sequence[ModelProfile], machines: Sequence[Machine], options: Options, skip_failures: bool,
-    after_each: Callable[[], None], spread: Spread,
+    after_each: Callable[[], None], placement: Placement,
 ) -> tuple[list[list[Estimate]], list[FomkitError]]:  # fmt: skip
     """Estimate model by model; a model that fails on one machine is left out on all, so that ratios stay fair."""
     by_machine: list[list[Estimate]] = [[] for _ in machines]
@@ -189,7 +189,7 @@ def _estimates(
         try:
             row = []
             for machine in machines:
-                row.append(spread.estimate(model, machine, options))
+                row.append(placement.estimate(model, machine, options))
                 after_each()
         except FomkitError as error:
             if not skip_failures:
@@ -221,19 +221,19 @@ def check_distinct(models: Sequence[ModelProfile], targets: Sequence[Machine], b
 def compare(
     models: Sequence[ModelProfile], targets: Sequence[Machine], baseline: Machine | None, options: Options, *,
     skip_failures: bool = False, after_each: Callable[[], None] = lambda: None,
-    measured: MeasuredRuns | None = None, spread: Spread = AS_PROFILED,
+    measured: MeasuredRuns | None = None, placement: Placement = AS_PROFILED,
 ) -> Comparison:  # fmt: skip
     """Estimate every model on every machine at one scope, and compare where there is a baseline.
 
     `skip_failures`: leave out a model that cannot be estimated and store the reason, instead of raising;
     `after_each`: called after each estimate, for progress; `measured`: measured runs, if any, with which the
-    models under a figure of merit are compared; `spread`: how each run is spread over devices. Raises FomkitError
+    models under a figure of merit are compared; `placement`: how each run is placed on devices. Raises FomkitError
     as `estimate` does, when the machines share no scope, and when no model can be estimated.
     """
     check_distinct(models, targets, baseline)
-    machines = [spread.on(machine) for machine in (*targets, *([baseline] if baseline else []))]
-    options = replace(options, scope=spread.scope(models, machines, options.scope))
-    by_machine, failures = _estimates(models, machines, options, skip_failures, after_each, spread)
+    machines = [placement.on(machine) for machine in (*targets, *([baseline] if baseline else []))]
+    options = replace(options, scope=placement.scope(models, machines, options.scope))
+    by_machine, failures = _estimates(models, machines, options, skip_failures, after_each, placement)
     if not by_machine[0]:
         raise ManyFomkitError(failures or [FomkitError("estimate", "no model profile was found. Name one.")])
     on_target = by_machine[: len(targets)]
@@ -272,7 +272,7 @@ def merit_blocks(result: Comparison) -> list[Merit]:
         under = [*result.baseline, *(one for one in result.estimates if one.machine.name == target)]
         blocks.append(
             merit_content(
-                merit, worst, excludes=sorted({term for one in under for term in one.excludes}),
+                merit, worst, excludes=list(dict.fromkeys(term for one in under for term in one.excludes)),
                 unfit=unfit_of(under), explained=result.explained.get(target, ()), alone=result.alone(target),
             )
         )  # fmt: skip

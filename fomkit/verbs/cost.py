@@ -33,7 +33,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.run import time_to_target
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import parse_claims, parse_grid, parse_price
-from fomkit.verbs.compare import AS_PROFILED, Spread
+from fomkit.verbs.compare import AS_PROFILED, Placement
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,14 @@ def _inference_estimate(estimated: Estimate, options: Options, batch: int | None
 
 
 def _estimate_with_once(
-    model: ModelProfile, machine: Machine, options: Options, paid: Sequence[one_off_costs.Once], spread: Spread
+    model: ModelProfile,
+    machine: Machine,
+    options: Options,
+    paid: Sequence[one_off_costs.Once],
+    placement: Placement,
 ) -> Estimate:
     """Estimate with the one-off times first, then again with the shares, which depend on the job's time."""
-    one = spread.estimate(model, one_off_costs.with_once(machine, one_off_costs.times_of(paid)), options)
+    one = placement.estimate(model, one_off_costs.with_once(machine, one_off_costs.times_of(paid)), options)
     if not one.step.value:
         raise FomkitError(f"{model.name} on {machine.name}", "nothing of its step has a time, so it has no cost.")
     shares, run_s, epoch_s = one_off_costs.shares_of(paid), one.run_time.run_s, one.run_time.epoch_s
@@ -158,18 +162,11 @@ def _estimate_with_once(
         what = f"is a share of a job, and {model.name} does not define a run. Give a time, such as '40 s'."
         raise FomkitError(f"--once {next(iter(shares))}", what)
     job_over_epochs = run_s.value / (epoch_s.value * model.run.epochs)
-    return spread.estimate(model, one_off_costs.with_once(machine, paid, job_over_epochs), options)
+    return placement.estimate(model, one_off_costs.with_once(machine, paid, job_over_epochs), options)
 
 
-def cost(
-    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
-    spread: Spread = AS_PROFILED,
-) -> Cost:  # fmt: skip
-    """Compute the cost of a model on a machine; ``spread``: how each run is spread over devices.
-
-    Raises FomkitError as `fomkit.plan.estimate` does, and when a stated value cannot be used: a curve that does
-    not cover the batch, a carbon factor without a grid, claims without a baseline.
-    """
+def check_costed(machine: Machine, declared: Declared, baseline: Machine | None) -> None:
+    """Raise where what is stated cannot be used together, which is known without the model."""
     check_grid(declared.grid)
     if declared.claimed and baseline is None:
         raise FomkitError(
@@ -179,14 +176,26 @@ def cost(
         raise FomkitError(
             machine.name, "is the baseline and the target. Its ratio to itself is 1; name another machine."
         )
-    machines = [spread.on(one) for one in (machine, *([baseline] if baseline else []))]
-    options = replace(options, scope=spread.scope([model], machines, options.scope))
-    one = _estimate_with_once(model, machines[0], options, declared.once, spread)
+
+
+def cost(
+    model: ModelProfile, machine: Machine, options: Options, declared: Declared, baseline: Machine | None = None,
+    placement: Placement = AS_PROFILED,
+) -> Cost:  # fmt: skip
+    """Compute the cost of a model on a machine; ``placement``: how each run is placed on devices.
+
+    Raises FomkitError as `fomkit.plan.estimate` does, and when a stated value cannot be used: a curve that does
+    not cover the batch, a carbon factor without a grid, claims without a baseline.
+    """
+    check_costed(machine, declared, baseline)
+    machines = [placement.on(one) for one in (machine, *([baseline] if baseline else []))]
+    options = replace(options, scope=placement.scope([model], machines, options.scope))
+    one = _estimate_with_once(model, machines[0], options, declared.once, placement)
     infer, price = _inference_estimate(one, options, declared.infer_batch), declared.price or machine.price
     return Cost(
         estimate=one,
         inference=infer,
-        baseline=spread.estimate(model, machines[1], options) if baseline else None,
+        baseline=placement.estimate(model, machines[1], options) if baseline else None,
         declared=declared,
         price=price,
         once=one_off_costs.one_offs(one, declared.once),

@@ -12,7 +12,7 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
 from fomkit.files.write import check_absent
-from fomkit.plan.options import Options, check_counts, options_of
+from fomkit.plan.options import Options, check_counts, check_nodes, options_of
 from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model
 
@@ -57,6 +57,8 @@ def _subject(
         nodes = stated.whole_nodes(linked.node_devices) if nodes is None and layout else nodes
         if nodes is None and spread:
             raise FomkitError(spread[0], "is for runs on nodes. Add `nodes`.")
+        if nodes is not None:
+            check_nodes(nodes)
         return subject_of_model(as_model(model, batch=options.batch), linked, options, nodes, stated)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
@@ -181,15 +183,16 @@ def solve(
     >>> found.changes[0].value, round(found.changes[0].figure.value, 3)  # 1.879 a day at 20 epochs
     (12.0, 3.132)
     """
-    from fomkit.whatif.cases import make_goal
+    from fomkit.whatif.cases import make_goal, read_together
     from fomkit.whatif.solve import solve as _solve
 
     step_s = parse_quantity(step, "time_s", "step", "time") if isinstance(step, str) else step
     goal = make_goal(unit_per_day=unit_per_day, step_s=step_s, fom=fom, probability=probability)
-    names = [name.strip() for name in frontier.split(",")] if isinstance(frontier, str) else frontier
+    goal.check(of_suite=suite is not None)
+    names = read_together(frontier)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices)
-    return _solve(subject, goal, tuple(change), tuple(names))
+    return _solve(subject, goal, tuple(change), names)
 
 
 @checked
@@ -236,22 +239,40 @@ def scenarios(
     from fomkit.profiles.evidence import with_fits
 
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
-    study = prepare_study(as_model(model, batch=options.batch), with_fits(as_machine(machine)), options)
+    target = with_fits(as_machine(machine))
     try:
         table = pd.DataFrame(points).apply(pd.to_numeric)
     except (TypeError, ValueError) as error:
         raise FomkitError(
             "points", f"are {points!r:.60}: {error}. Expected a DataFrame, or a dict of columns, of numbers."
         ) from None
-    return _scenarios(study, table)
+    return _scenarios(prepare_study(as_model(model, batch=options.batch), target, options), table)
 
 
-def _points_file(output: str | Path | None) -> Path | None:
+def _varied(
+    vary: Sequence[str] | Mapping[str, Given] | str, way: str, points: int | None, seed: int
+) -> Mapping[str, Given]:
+    """Return the values that are varied; raise where points cannot be drawn from them in this way."""
+    from fomkit.whatif.sweep_axes import check_way, read_vary
+
+    check_way(way, points, seed)
+    return vary if isinstance(vary, Mapping) else read_vary(vary)
+
+
+def _points_file(output: str | Path | None, scheduler: str | None, *, resume: bool) -> Path | None:
+    """Return the file of points; raise where it, or the address of the scheduler, cannot be used."""
+    if scheduler is not None:
+        from fomkit.whatif.sweep_result import check_scheduler
+
+        check_scheduler(scheduler)
     if output is None:
+        if resume:
+            raise FomkitError("resume", "continues a file of points. Name it: -o points.csv, or .parquet.")
         return None
     from fomkit.output.files import check_ending
 
     check_ending(str(output), Path(output).suffix)
+    check_absent([Path(output)], force=True)
     return Path(output)
 
 
@@ -262,10 +283,7 @@ def _run_into(spec: Sweep, output: Path | None, scheduler: str | None, *, resume
 
     done = parts(len(spec.stretches()))
     if output is None:
-        if resume:
-            raise FomkitError("resume", "continues a file of points. Name it: -o points.csv, or .parquet.")
         return run_sweep(spec, scheduler, done, keep=keep)
-    check_absent([output], force=True)
     kept = KeptStretches(output, spec.key)
     kept.begin(resume=resume)
 
@@ -336,9 +354,8 @@ def sweep(
     (4, 'batch 100 at 2.5e+11 byte/s')
     """
     from fomkit.whatif.sweep import make_sweep
-    from fomkit.whatif.sweep_axes import read_vary
 
-    given, path = vary if isinstance(vary, Mapping) else read_vary(vary), _points_file(output)
+    given, path = _varied(vary, way, points, seed), _points_file(output, scheduler, resume=resume)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     stated, target = _linked(as_machine(machine), layout, links, node_devices)
     spec = make_sweep(as_model(model, batch=batch), target, given, way=way, points=points, seed=seed,
@@ -397,13 +414,14 @@ def cost(
     >>> round(found.run_money.value, 2)  # 12.770 h
     58.23
     """
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
+    from fomkit.verbs.cost import check_costed, read_declared
     from fomkit.verbs.cost import cost as _cost
-    from fomkit.verbs.cost import read_declared
 
     check_counts(infer_batch=infer_batch)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
     declared = read_declared(price, once, to_accuracy, infer_batch, (carbon, to_wall, pue), claimed)
-    spread = spread_as(nodes, layout, links, node_devices)
+    placement = placement_of(nodes, layout, links, node_devices)
     old = None if baseline is None else as_machine(baseline, "baseline")
-    return _cost(as_model(model, batch=options.batch), as_machine(machine), options, declared, old, spread)
+    check_costed(target := as_machine(machine), declared, old)
+    return _cost(as_model(model, batch=options.batch), target, options, declared, old, placement)

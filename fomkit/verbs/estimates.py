@@ -13,7 +13,7 @@ from fomkit.core.machine import Link, Machine, Scope
 from fomkit.core.model import LastBatch, ModelProfile
 from fomkit.core.units import Precision
 from fomkit.files.op_csv import format_as_given, read_numbered_table
-from fomkit.plan.options import Options, check_counts, check_options, options_of
+from fomkit.plan.options import Options, check_counts, check_options, choose_scope, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import checked, command, parts
 from fomkit.verbs.profiles import as_machine, as_model, in_mode, run_with
@@ -84,13 +84,13 @@ def estimate(
     (287.2917, 8001, 1.87939)
     """
     from fomkit.plan.run import stated_run
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
 
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision, last_batch)
     check_counts(epochs=epochs, samples=samples)
+    target = (placement := placement_of(nodes, layout, links, node_devices)).on(as_machine(machine))
     profile = stated_run(in_mode(model, mode, fusion, batch, sizes, inputs), epochs, samples, unit)
-    target = (spread := spread_as(nodes, layout, links, node_devices)).on(as_machine(machine))
-    return spread.estimate(profile, target, replace(options, scope=spread.scope([profile], [target], scope)))
+    return placement.estimate(profile, target, replace(options, scope=placement.scope([profile], [target], scope)))
 
 
 def _check_page(arguments: Mapping[str, Any], output: Path | None) -> None:
@@ -127,7 +127,7 @@ def _models_of(models: Sequence[str | Path | ModelProfile] | None) -> list[str |
     shows={"explain": ("--explain", "Print the lecture's twelve steps with their arithmetic.")},
     judges_fit=True,
     before=_check_page,
-    workbook=True,
+    workbook=lambda arguments: [as_machine(one).name for one in arguments["machines"]],
     writes={".html": _page},
 )
 def estimate_all(
@@ -195,15 +195,17 @@ def estimate_all(
 def _compare_all(
     models: Sequence[str | Path | ModelProfile] | None, machines: Sequence[str | Path | Machine],
     baseline: str | Path | Machine | None, measurements: str | Path | None, options: Options,
-    spread: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
+    placement: tuple[int | Literal["fill"] | None, str | Path | Sequence[str], Sequence[str | Link], int | None],
     of_step: tuple[Any, ...], of_run: tuple[int | None, int | None, str], arguments: Sequence[str] | None,
 ) -> Comparison:  # fmt: skip
     """Estimate all models on all machines; `of_step`: arguments of `in_mode`; `of_run`: of `stated_run`."""
-    from fomkit.plan.run import stated_run
-    from fomkit.verbs.compare import compare, spread_as
+    from fomkit.plan.run import check_unit, stated_run
+    from fomkit.profiles.models import code_last
+    from fomkit.verbs.compare import check_distinct, compare, placement_of
 
     check_counts(epochs=of_run[0], samples=of_run[1])
-    models = models if arguments is None else [run_with(arguments, models)]
+    check_unit(of_run[2])
+    placed = placement_of(*placement)
     if not machines:
         raise FomkitError("machines", "is missing. Name one or more, for example v100.")
     if measurements is not None and baseline is None:
@@ -218,13 +220,17 @@ def _compare_all(
             rows = read_measurements(locate(str(measurements), "measurements"))
         known = all_measured()[0]
         known = known._replace(rows=(*known.rows, *rows))
-    named = _models_of(models)
-    done = parts(len(named) * (len(machines) + (baseline is not None)))
     targets = [as_machine(machine) for machine in machines]
     base = None if baseline is None else as_machine(baseline, "baseline")
-    profiles = [stated_run(in_mode(model, *of_step), *of_run) for model in named]
+    check_distinct((), targets, base)
+    if options.scope is not None:
+        choose_scope([placed.on(one) for one in (*targets, *([base] if base else []))], options.scope)
+    models = models if arguments is None else [run_with(arguments, models)]
+    named = _models_of(models)
+    done = parts(len(named) * (len(machines) + (baseline is not None)))
+    profiles = code_last(named, lambda model: stated_run(in_mode(model, *of_step), *of_run))
     found = compare(profiles, targets, base, options, skip_failures=not models, after_each=done,
-                    measured=known, spread=spread_as(*spread))  # fmt: skip
+                    measured=known, placement=placed)  # fmt: skip
     if measurements is None:
         return found
     from fomkit.verbs.from_measurements import from_measurements, measured_content
@@ -268,7 +274,8 @@ def advise(
     from fomkit.whatif.advise import advise as _advise
 
     options = options_of(batch, interval, sizes=sizes, precision=precision)
-    return _advise(as_model(model, batch=options.batch), as_machine(machine), options)
+    target = as_machine(machine)  # before the model, which may be code that runs for minutes
+    return _advise(as_model(model, batch=options.batch), target, options)
 
 
 def _frame_of_ops(table: object) -> DataFrame:

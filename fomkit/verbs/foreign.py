@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.units import count_text
 from fomkit.plan.options import check_counts, check_options
-from fomkit.verbs.answer import Answer, checked, command, written
+from fomkit.verbs.answer import Answer, Table, checked, command, written
 
 if TYPE_CHECKING:
     from fomkit.core.machine import Machine
@@ -23,7 +24,9 @@ _FORMATS = (
 )
 _OF_MODEL = ("sizes", "train_samples", "epochs", "graph")
 """Arguments that only apply to a model."""
-_HEADINGS = ("kind", "sheet", "section", "pass", "imported", "corrected", "no time", "below 1 us", "skipped")
+_COUNTS = ("imported", "corrected", "no time", "below 1 us", "skipped")
+_HEADINGS = ("kind", "sheet", "section", "pass", *((name, "right") for name in _COUNTS))
+_NEXT = {"machine": "fomkit show {file}", "model": "fomkit estimate {file} --target v100"}
 
 
 @command(
@@ -121,9 +124,12 @@ def _import_path(
         )
     readers = {"machine": _read_machine, "model": _read_model, "measurements": _read_measurements}
     read: Callable[..., Any] = readers[makes]
-    found, lines, remarks = read(path, target.stem, chosen, given)
+    found, lines, remarks, *table = read(path, target.stem, chosen, given)
     files = save(found, target, force=force)
-    return written(files, [*lines, f"Written: {', '.join(map(str, files))}"], remarks)
+    lines.append(f"Written: {', '.join(map(str, files))}")
+    if makes in _NEXT:
+        lines.append(f"Next: {_NEXT[makes].format(file=quote(files[0].as_posix()))}")
+    return written(files, lines, remarks, *table)
 
 
 def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, makes: str) -> None:
@@ -155,29 +161,33 @@ def _check_given(names: Iterable[str], given: Mapping[str, Any], chosen: str, ma
 
 def _read_machine(
     path: Path, stem: str, chosen: str, given: Mapping[str, Any]
-) -> tuple[Machine, list[str], list[str]]:
+) -> tuple[Machine, list[str], list[str], Table]:
     from fomkit.core.measurement import verdict_on
     from fomkit.profiles.evidence import without_implausible
 
     facts, name = given["facts"], given["name"]
     machine, imported = _with_timings(path, chosen, facts, name, stem, given["device"], given["sizes"])
-    rows = [_HEADINGS] + [
+    rows = [
         (
-            count.kind or "-", count.sheet, count.section, count.pass_name or "-", str(count.imported),
+            count.kind, count.sheet.strip("-"), count.section, count.pass_name, str(count.imported),
             str(count.corrected), str(count.without_time), str(count.below_resolution), str(count.skipped),
         )
         for count in imported.counts
     ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    form = "  ".join(f"{{:{'<' if place < 4 else '>'}{width}}}" for place, width in enumerate(widths))
     lines = [f"{machine.title}: {count_text(len(imported.timings), 'timing')} from {path.name}"]
-    lines += [form.format(*row) for row in rows]
     if facts is None:
         lines.append("Peaks and bandwidth are missing in this file and stay unknown; give them with --facts.")
     remarks = [
-        f"sheet {one.sheet!r}, {one.section}: skipped: {one.reason}" for one in imported.counts if one.reason
+        f"{'' if one.sheet == '-' else f'sheet {one.sheet!r}, '}{one.section}: skipped: {one.reason}"
+        for one in imported.counts
+        if one.reason
     ]
-    return machine, lines, [*remarks, *imported.remarks, *verdict_on(without_implausible(machine))]
+    return (
+        machine,
+        lines,
+        [*remarks, *imported.remarks, *verdict_on(without_implausible(machine))],
+        [_HEADINGS, *rows],
+    )
 
 
 # The remark for a profile, by whether it lacks the samples, and whether it lacks the epochs.

@@ -279,7 +279,7 @@ def _caveats(
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Explained, ...]]:
     """Return the caveats of a figure of merit from measured baselines: exclusions, misfits, explained runs."""
     under = [way for way in found.ways if way.predicted.machine.name == target]
-    excludes = tuple(sorted({term for one in under for term in one.excludes}))
+    excludes = tuple(dict.fromkeys(term for one in under for term in one.excludes))
     return excludes, unfit_of([one.predicted for one in under]), found.explained.get(target, ())
 
 

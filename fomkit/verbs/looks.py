@@ -69,12 +69,13 @@ def explain(
     from fomkit.plan.evidence import explain_ops
     from fomkit.plan.job import time_microbatch
     from fomkit.plan.memory_of import NO_FIT
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
 
     check_options(sizes={"top": top})
     options = options_of(batch, interval, allow_uncovered=True, sizes=sizes, precision=precision)
-    known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
-    placed = spread.place(known, target := spread.on(as_machine(machine)), options)
+    target = (placement := placement_of(nodes, layout, links, node_devices)).on(as_machine(machine))
+    known = as_model(model, batch=options.batch)
+    placed = placement.place(known, target, options)
     one = estimate(known, target, options) if placed is None else time_microbatch(placed, options)
     content = explain_ops(one, top, None if placed is None else placed.content)
     name = f"{content['model']} on {content['target']}"
@@ -127,16 +128,16 @@ def memory(
     1117
     """
     from fomkit.output.machines import format_memory
-    from fomkit.verbs.compare import spread_as
+    from fomkit.verbs.compare import placement_of
     from fomkit.verbs.machine_view import memory_content, memory_of_job
 
     options = options_of(batch, sizes=sizes, precision=precision)
-    device = None if machine is None else _with_reserve(as_machine(machine), reserve)
-    known, spread = as_model(model, batch=options.batch), spread_as(nodes, layout, links, node_devices)
+    device, placement = _with_reserve(machine, reserve), placement_of(nodes, layout, links, node_devices)
     stated = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices, "reserve": reserve}
     if device is None and (given := [name for name, value in stated.items() if value]):
         raise FomkitError(given[-1], "needs a machine, whose devices it describes. Add, for example, -t h100-sxm.")
-    placed = None if device is None else spread.place(known, spread.on(device), options)
+    known = as_model(model, batch=options.batch)
+    placed = None if device is None else placement.place(known, placement.on(device), options)
     if placed is None:
         content = memory_content(known, options, device)
         return Answer(content, content["live"], format_memory)
@@ -145,8 +146,9 @@ def memory(
     return Answer(content, rows, format_memory)
 
 
-def _with_reserve(machine: Machine, reserve: str | None) -> Machine:
-    if reserve is None:
+def _with_reserve(given: str | Path | Machine | None, reserve: str | None) -> Machine | None:
+    machine = None if given is None else as_machine(given)
+    if machine is None or reserve is None:
         return machine
     byte = parse_quantity(reserve, "byte", f"reserve {reserve}", "the reserve")
     stated = replace(machine, reserve_byte=Fact.exact(byte, "assumed", "stated by you: --reserve"))

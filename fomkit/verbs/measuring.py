@@ -403,7 +403,7 @@ def validate(
     quick : bool
         With --here: use the quick plan of measure.
     tell : function of a text
-        With --here: called with a message before each part.
+        Called with a message before each part.
 
     Returns
     -------
@@ -423,7 +423,8 @@ def validate(
             raise FomkitError("quick", "is a plan for `here`. Add `here`, or leave it out.")
         from fomkit.validation.validate import validate as compared
 
-        content = compared(None if data is None else Path(data), full=full, sheets=sheets or None).content()
+        content = compared(None if data is None else Path(data), full=full, sheets=sheets or None,
+                           tell=tell).content()  # fmt: skip
         return Answer(content, content["lines"], format_validation)
     if data is not None or full or sheets:
         raise FomkitError("here", "excludes `data`, `full` and `sheets`: it times this machine. Leave them out.")

@@ -285,13 +285,13 @@ def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
 
 
 def _curved(
-    model: ModelProfile, linked: tuple[Machine, Sequence[Link], int | None], spec: ScalingSpec, service: Service,
-    once: Sequence[str], to_accuracy: str | Path | None,
+    model: str | Path | ModelProfile, machine: Machine, spec: ScalingSpec, service: Service, once: Sequence[str],
+    to_accuracy: str | Path | None,
 ) -> ScalingResult:  # fmt: skip
-    machine, paid = with_user_links(*linked), parse_once(once)
-    curve = None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    found = scale(model, with_once(machine, times_of(paid)), spec)
-    return ScalingResult(model.name, machine.name, scaling_content(found, service, paid, curve))
+    paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
+    known = as_model(model, batch=spec.options.batch)  # last: it may be code that runs for minutes
+    found = scale(known, with_once(machine, times_of(paid)), spec)
+    return ScalingResult(known.name, machine.name, scaling_content(found, service, paid, curve))
 
 
 _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_every"), "TIME")
@@ -353,8 +353,8 @@ def scaling(
     """
     check_counts(node_devices=node_devices, whole_batch=whole_batch)
     options = options_of(batch, interval, None, allow_uncovered, sizes, precision)
-    (spread, given), known, on = spread_of(layout, links), as_model(model, batch=batch), as_machine(machine)
+    (spread, given), on = spread_of(layout, links), as_machine(machine)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
     spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
-    return _curved(known, (on, given, node_devices), spec, service, once, to_accuracy)
+    return _curved(model, with_user_links(on, given, node_devices), spec, service, once, to_accuracy)

@@ -79,10 +79,10 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
     explained = next((one for one in result.explained if one.line == line.name), None)
     machines: dict[str, Rated] = {}
     for name, one in zip(names, (old, new), strict=True):
-        behind = one.estimate or one.job
+        behind = one.estimate
         machines[name] = as_content(
             Rated, one, **{"class": one.category, "from": one.source}, fits=one.fit.fits,
-            conditions=conditions_content(behind) if behind else None, job=one.job and job_content(one.job),
+            conditions=conditions_content(behind) if behind else None, job=behind and job_content(behind),
         )  # fmt: skip
     return as_content(
         LineContent, line, runs_per_unit=line.runs, **{"class": new.category}, party=new.party,
@@ -92,7 +92,7 @@ def _line_content(result: SuiteResult, old: RatedLine, new: RatedLine) -> LineCo
         unit_per_day={name: rate.value if rate else None for name, rate in rates.items()},
         ratio=ratio.value if ratio else None, ratio_interval=ratio,
         weight=merit.weights.get(line.name) if merit else None,
-        excludes=sorted({term for one in (old, new) for term in one.excludes or ()}),
+        excludes=dict.fromkeys(term for one in (old, new) for term in one.excludes or ()),
         excludes_alone=left_out_alone([((names[0], old.excludes), (names[1], new.excludes))]),
         explained=explained and explained.share, measured_run=explained and explained.message,
         machines=machines,

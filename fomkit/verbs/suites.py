@@ -78,6 +78,18 @@ def _only_other(lines: Suite, baseline: str) -> str:
     return others[0]
 
 
+def _target_of(
+    suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None
+) -> str:
+    """Return the name of the machine that is rated."""
+    from fomkit.profiles.suites import load_suite
+
+    if target is not None:
+        return as_machine(target, "target").name
+    lines = load_suite(suite)
+    return _only_other(lines, as_machine(lines.baseline if baseline is None else baseline, "baseline").name)
+
+
 def _check_freeze(arguments: Mapping[str, Any], output: Path | None) -> None:
     if arguments["freeze"] is not None and output is not None:
         raise FomkitError("freeze", "freezes the rates of the suite's own baseline only. Leave -o out.")
@@ -115,7 +127,7 @@ def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answ
     is_incomplete=lambda content: content.get("fom", "") is None or "why" in (content.get("threshold") or {}),
     before=_check_freeze,
     files=("freeze",),
-    workbook=True,
+    workbook=lambda arguments: [_target_of(*(arguments[name] for name in ("suite", "target", "baseline")))],
 )
 def fom(
     suite: str | Path, target: str | Path | Machine | None = None, *,

@@ -11,7 +11,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.machine import Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import Precision, parse_quantity
-from fomkit.files.write import write_whole
+from fomkit.files.write import check_new_folder, write_whole
 from fomkit.plan.options import Options, options_of
 from fomkit.profiles.locate import locate
 from fomkit.verbs.answer import Answer, StoredResult, command, parts, written
@@ -144,14 +144,14 @@ def pack(
         When the folder exists, a profile is unknown, or no op has a time.
     """
     from fomkit.plan.estimate import estimate
+    from fomkit.profiles.models import code_last
     from fomkit.workbook.vendor import make_pack
 
     options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     folder = Path(output)
-    if folder.exists():
-        raise FomkitError(str(folder), "exists already. Name a new folder.")
+    check_new_folder(folder)
     target, estimates = as_machine(machine), []
-    for number, model in enumerate(map(as_model, models), 1):
+    for number, model in enumerate(code_last(models, as_model), 1):
         tell(f"estimating {model.name}, {number} of {len(models)}")
         estimates.append(estimate(model, target, options))
     made = make_pack(estimates)
@@ -187,14 +187,14 @@ class _Profiles(Generic[Profile]):
 
 
 def _check_names(
-    table: str, rows: Sequence[Measurement], models: Sequence[str], machines: Iterable[str | None]
+    table: str, rows: Sequence[Measurement], models: Iterable[str | None], machines: Iterable[str | None]
 ) -> None:
     for what, given, known in (
         ("the model", models, dict.fromkeys(row.model for row in rows)),
         ("the machine", machines, dict.fromkeys(row.machine for row in rows)),
     ):
         for name in given:
-            if name not in known:
+            if name is not None and name not in known:
                 do = "What nobody measured is compared by fomkit estimate, with --target and --baseline."
                 raise FomkitError(table, f"has no row of {what} {name!r}. It has: {', '.join(known)}. {do}")
 
@@ -271,12 +271,12 @@ def compare(
     like = None if calibrate_on is None else model.name(calibrate_on)
     host = None if host_from is None else machine.name(host_from)
     if not grid:
-        _check_names(table, rows, named, [*targets, *({base, host} - {None, _BASELINE})])
+        _check_names(table, rows, [*named, like], [*targets, *({base, host} - {_BASELINE})])
     chosen = [row for row in rows if not named or row.model in (*named, like)]
     about = [row for row in chosen if not targets or row.machine in (*targets, base, host)]
     options = options_of(interval=interval, precision=precision)
     if grid:
-        return _rates_grid(about, options, model, machine, named, targets, latency)
+        return _rates_grid(about, options, model, machine, named, targets, latency, (like, host))
     return _cell_by_cell(about, options, model, machine, base, like, host, latency)
 
 
@@ -289,9 +289,8 @@ def _cell_by_cell(
     if options.precision is not None:
         raise FomkitError("precision", "needs --grid. Without it, each row of the measurements states its own.")
     from fomkit.output.comparisons import format_compare
-    from fomkit.validation.cells import counted_once, make_cells
+    from fomkit.validation.cells import calibrated_on, cell_verdicts, counted_once, host_extended_from, make_cells
     from fomkit.validation.grid import compare_content
-    from fomkit.validation.verdicts import calibrated_on, cell_verdicts, host_extended_from
 
     rows, notes = counted_once(about)
     verdicts = cell_verdicts(make_cells(rows, options, model.load, machine.load, parts(len(rows))), baseline)
@@ -303,8 +302,11 @@ def _cell_by_cell(
 
 def _rates_grid(
     about: Sequence[Measurement], options: Options, model: _Profiles[ModelProfile], machine: _Profiles[Machine],
-    models: Sequence[str], targets: Sequence[str], latency: str | float | None,
+    models: Sequence[str], targets: Sequence[str], latency: str | float | None, of_cells: Sequence[str | None],
 ) -> Answer:  # fmt: skip
+    for name, given in zip(("calibrate_on", "host_from"), of_cells, strict=True):
+        if given is not None:
+            raise FomkitError(name, "extends single cells, and `grid` shows rates. Leave one of them out.")
     from fomkit.output.comparisons import format_grid
     from fomkit.validation.cells import counted_once
     from fomkit.validation.grid import grid_content, make_grid

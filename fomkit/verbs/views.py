@@ -174,9 +174,7 @@ def _suite(found: Any) -> Answer:
 
     content, unread = suite_content(found), [f"fomkit: {line}" for line in found.unread]
     sides = zip(found.machines, (found.baseline, found.target), strict=True)
-    every = (
-        (f"{one.line.name} on {machine.name} ", one.estimate or one.job) for machine, side in sides for one in side
-    )
+    every = ((f"{one.line.name} on {machine.name} ", one.estimate) for machine, side in sides for one in side)
     return Answer(content, content["lines"], format_suite, unfit_named(every), unread)
 
 

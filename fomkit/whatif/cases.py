@@ -96,18 +96,22 @@ class Goal:
         """True where smaller is better."""
         return self.figure in SMALLER_IS_BETTER
 
+    def check(self, *, of_suite: bool) -> None:
+        """Raise where work of this sort, a suite or a model, has no such figure."""
+        if self.figure == "fom" and not of_suite:
+            raise FomkitError(
+                "fom", "needs a suite. Give `suite` in place of `model`, or use `unit_per_day` or `step`."
+            )
+        if self.figure != "fom" and of_suite:
+            raise FomkitError(
+                self.figure.removesuffix("_s"), "is of a model; a suite has only its FOM. Use `fom`."
+            )
+
     def span(self, figures: Figures) -> Span:
         """Return the span of the goal's figure."""
         if self.figure in figures:
             return figures[self.figure]
-        if self.figure == "fom":
-            raise FomkitError(
-                "fom", "needs a suite. Give `suite` in place of `model`, or use `unit_per_day` or `step`."
-            )
-        why = (
-            "a suite has only its FOM" if "fom" in figures
-            else "the profile does not define a run: no train_samples or epochs"
-        )  # fmt: skip
+        why = "the profile does not define a run: no train_samples or epochs"
         hint = f"Use {' or '.join(map(title_of, figures))}." if figures else "Nothing is known."
         raise FomkitError(title_of(self.figure), f"is not known here; {why}. {hint}")
 
@@ -155,6 +159,14 @@ def make_goal(
     return Goal(figure, float(value), float(probability))
 
 
+def read_together(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the parameters of a frontier, from text with commas or a list; raise where it is a single one."""
+    names = tuple(one.strip() for one in given.split(",")) if isinstance(given, str) and given else tuple(given)
+    if len(names) == 1:
+        raise FomkitError("frontier", "needs at least two parameters. Name another one, or use `change`.")
+    return names
+
+
 def figures_of(estimated: Estimate) -> Figures:
     """Return the known figures of an estimate."""
     batch = estimated.sizes.get("batch")
@@ -187,7 +199,7 @@ class OneModel(Subject):
         one = self.estimate
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": dict(one.sizes), "precision": one.precision, "scope": one.scope,
-                "excludes": sorted(one.excludes), "does_not_fit": one.fit.message,
+                "excludes": list(one.excludes), "does_not_fit": one.fit.message,
                 "notes": list(verdict_on(one.machine)), "conditions": conditions_content(one)}  # fmt: skip
 
     @cached_property

@@ -59,14 +59,19 @@ class Frontier:
     why: str = ""
 
 
-def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple[Parameter, ...]:
-    """Find parameters by name; a prefix, such as ``flop_per_s``, is enough where only one parameter has it."""
+def choose_parameters(
+    known: Sequence[Parameter], names: Sequence[str], option: str = "change"
+) -> tuple[Parameter, ...]:
+    """Find parameters by name; a prefix, such as ``flop_per_s``, is enough where only one parameter has it.
+
+    `option`: the argument that names them, for messages.
+    """
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
     for given in names:
         parts = [name for name in by_name if name.startswith(f"{given}/")]
         if len(parts) > 1:
-            raise FomkitError(given, f"matches several: {', '.join(parts)}. Name one of them.")
+            raise FomkitError(f"{option} {given}", f"matches several: {', '.join(parts)}. Name one of them.")
         name = parts[0] if parts else given
         if name not in by_name:
             wider = {
@@ -74,12 +79,12 @@ def choose_parameters(known: Sequence[Parameter], names: Sequence[str]) -> tuple
                 HOST: "It is one where the machine states its host. ",
             }
             raise FomkitError(
-                f"change {name}", f"is not a parameter here. {wider.get(name, '')}{nearest_names(name, by_name)}"
+                f"{option} {name}", f"is not a parameter here. {wider.get(name, '')}{nearest_names(name, by_name)}"
             )
         if by_name[name] in found:
-            raise FomkitError(name, "is given twice. Give it once.")
+            raise FomkitError(f"{option} {name}", "is given twice. Give it once.")
         if not by_name[name].value > 0:
-            raise FomkitError(name, "is 0, so no factor changes it. Leave it out.")
+            raise FomkitError(f"{option} {name}", "is 0, so no factor changes it. Leave it out.")
         found.append(by_name[name])
     return tuple(found)
 
@@ -207,8 +212,6 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
     `evaluator`: its goal is not reached yet; `parameters`: two or more, whose better direction is known.
     """
     names = tuple(parameter.name for parameter in parameters)
-    if len(parameters) < 2:
-        raise FomkitError("frontier", "needs at least two parameters. Name another one, or use --change.")
     if unclear := [parameter.name for parameter in parameters if not parameter.better]:
         raise FomkitError(
             "frontier",
@@ -354,13 +357,12 @@ def solve(subject: AnySubject, goal: Goal, changes: Sequence[str] = (), together
     `changes`: parameters to change, each alone; default: all, of a suite those of the machine; `together`: two or
     more to change together, for a frontier; none by default.
     """
-    here = subject.figures_at({})
     known = subject.parameters()
     evaluator, tried = Evaluator(subject, goal), choose_parameters(known, changes)
+    combined, here = choose_parameters(known, together, "frontier"), subject.figures_at({})
     if not changes:
         of_suite = "suite" in subject.title
         tried = tuple(one for one in known if one.value > 0 and (one.of != "model" or not of_suite))
-    combined = choose_parameters(known, together)
     probability = goal.reached(here)
     if goal.margin(here) >= 0:
         return Solution(subject.title, subject.level, goal, here, probability, (), (), None)

@@ -63,7 +63,7 @@ class OfSuite(Subject):
     def title(self) -> Title:
         """Suite, machines and scope, the lines whose rates do not change, and the terms that are not stated."""
         fixed_lines = [one.line.name for one in self.result.target if one.kind != "estimated"]
-        behind = {one.line.name: one.estimate or one.job for one in self.result.target}
+        behind = {one.line.name: one.estimate for one in self.result.target}
         return {"suite": self.suite.name, "target": self.machine.name, "baseline": self.baseline.name,
                 "scope": self.suite.scope, "lines_that_stay": fixed_lines,
                 "excludes": list(self.result.excludes), "excludes_alone": self.result.alone,
@@ -102,7 +102,7 @@ class OfSuite(Subject):
                 yield varied.Parameter(f"{line.line.name}.{name}", "factor", gain, "line", *ends)
         if line.kind != "estimated" or line.line.model is None:
             return
-        model = line.estimate.model if line.estimate is not None else self.load(line.line.model)
+        model = line.alone.model if line.alone is not None else self.load(line.line.model)
         fixed = fixed_conditions(line.line.conditions, model)
         for name, value in fixed.stated().items():
             if isinstance(value, int) and (name in RATED or value != 0):
@@ -114,7 +114,7 @@ class OfSuite(Subject):
         """The peaks in use; None is all: the ops of a job differ from device to device."""
         if any(one.job is not None for one in self.result.target):
             return None
-        return varied.peaks_in_use(one.estimate for one in self.result.target if one.estimate is not None)
+        return varied.peaks_in_use(one.alone for one in self.result.target if one.alone is not None)
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Return the rates that are not stated."""
@@ -190,10 +190,10 @@ class OfSuite(Subject):
         """Each estimated line of the target as a model: its utilisations are computed once for all machines."""
         found = {}
         for one in self.result.target:
-            if one.estimate is not None:
-                options = replace(self.options, sizes=one.estimate.sizes, scope=self.suite.scope,
+            if one.alone is not None:
+                options = replace(self.options, sizes=one.alone.sizes, scope=self.suite.scope,
                                   precision=one.line.conditions.precision)  # fmt: skip
-                found[one.line.name] = OneModel(one.estimate.model, self._fitted, options)
+                found[one.line.name] = OneModel(one.alone.model, self._fitted, options)
         return found
 
     def _rates_alone(self, name: str, asked: Sequence[Point]) -> list[Span | FomkitError]:
@@ -262,7 +262,7 @@ class OfSuite(Subject):
         result = self.result_at(point)
         weights = result.merit.weights if result.merit is not None else {}
         lines = sorted(result.target, key=lambda one: -weights.get(one.line.name, 0.0))
-        bounds = [behind.step_time.bound for one in lines if (behind := one.estimate or one.job) is not None]
+        bounds = [behind.step_time.bound for one in lines if (behind := one.estimate) is not None]
         return ", ".join(dict.fromkeys(filter(None, bounds)))
 
     def unfit(self, point: Point) -> str:
@@ -287,7 +287,7 @@ class OfSuite(Subject):
                 baseline, target = (sides[0], rated) if side else (rated, sides[1])
                 again = merit_of(replace(self.result, baseline=baseline, target=target))
                 if again is not None:
-                    what, command, behind = f"{one.line.name} on {machine.name}", "", one.estimate
+                    what, command, behind = f"{one.line.name} on {machine.name}", "", one.alone
                     if behind is not None:
                         options = replace(self.options, sizes=behind.sizes, batch=None)
                         command = measure_command(behind.model, behind.machine, options)
@@ -310,11 +310,11 @@ class OnNodes(Subject):
     def title(self) -> Title:
         """Model, target, nodes and layout, and the terms that are not stated."""
         job, step, run = self._step({})
-        excludes = {*step.excludes, *(() if run is None else run.time.excludes)}
+        excludes = dict.fromkeys((*step.excludes, *(() if run is None else run.time.excludes)))
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "precision": step.precision,
                 "nodes": self.nodes, "samples_per_step": step.samples,
-                "layout": vars(self.layout), "excludes": sorted(excludes),
+                "layout": vars(self.layout), "excludes": list(excludes),
                 "does_not_fit": fit_in(job.machine, step.memory_byte).message,
                 "notes": list(verdict_on(self._fitted)),
                 "conditions": job.conditions(self.nodes)}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -297,6 +297,21 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+def check_way(way: str, points: Any, seed: int) -> None:
+    """Raise where the points cannot be drawn in a way, which is known before there is a model."""
+    if way not in WAYS:
+        raise FomkitError("--way", f"is {way!r}. Give grid, random or sobol.")
+    if not _is_whole(seed) or not 0 <= seed < 2**63:
+        raise FomkitError("--seed", f"is {seed!r}. Give a whole number of 0 or more.")
+    if points is None:
+        return
+    if way == "grid":
+        what = "is for --way random or sobol; the values of a grid define its points"
+        raise FomkitError("--points", f"{what}. Leave it out, or add --way random.")
+    if not _is_whole(points) or not points > 0:
+        raise FomkitError("--points", f"is {points!r}. Give a whole number of 1 or more.")
+
+
 def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None, seed: int = 0) -> Plan:
     """Check the axes of a sweep, and count its points.
 
@@ -308,24 +323,13 @@ def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None
         raise FomkitError(f"--vary {twice}", "is given twice. Put all its values into one.")
     if not axes:
         raise FomkitError("sweep", "varies nothing. Add, for example, --vary batch=16,32,64.")
-    if way not in WAYS:
-        raise FomkitError("--way", f"is {way!r}. Give grid, random or sobol.")
-    if not _is_whole(seed) or not 0 <= seed < 2**63:
-        raise FomkitError("--seed", f"is {seed!r}. Give a whole number of 0 or more.")
+    check_way(way, points, seed)
     ordered = tuple(sorted(axes, key=lambda axis: not axis.kind.whole))
     if way == "grid":
-        if points is not None:
-            raise FomkitError(
-                "--points",
-                "is for --way random or sobol; the values of a grid define its points. Leave it out, or add "
-                "--way random.",
-            )
         counts = [axis.count if axis.count is not None else len(axis.grid()) for axis in ordered]
         _check_count(math.prod(counts), way, ordered)
         # Rounding to whole numbers may make some steps of a range equal.
         return Plan(ordered, way, math.prod(len(axis.grid()) for axis in ordered), int(seed))
     wanted = DRAWN if points is None else points
-    if not _is_whole(wanted) or wanted < 1:
-        raise FomkitError("--points", f"is {wanted!r}. Give a whole number of 1 or more.")
     _check_count(int(wanted), way, ordered)
     return Plan(ordered, way, int(wanted), int(seed))

@@ -297,7 +297,7 @@ def _quiet() -> Iterator[None]:
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^/\s]+:[0-9]{1,5}/?")
 
 
-def _check_scheduler(address: str) -> None:
+def check_scheduler(address: str) -> None:
     """Raise before connecting, because the library does not clean up its client after an invalid address."""
     if _ADDRESS.fullmatch(address) is None:
         raise FomkitError(
@@ -384,7 +384,7 @@ def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFra
 
     `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``.
     """
-    _check_scheduler(address)
+    check_scheduler(address)
     with _client(address) as client:
         ahead = AHEAD * _wait(client, address)
         there = client.submit(_receive, sweep, __version__, pure=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from openpyxl import Workbook
@@ -150,8 +151,8 @@ def mark_table(sheet: Worksheet, placed: Placed) -> None:
             watch.add(placed.column(column.key))
 
 
-_HEADER_HEIGHT = 40
-"""Height of a header of three lines [points]."""
+_HEADER_HEIGHT, _HEADER_LINE = 40, 13
+"""Height of a header of three lines, and of one more line [points]."""
 _NOTE_HEIGHT, _NOTE_WIDTH = 70, 320
 """Size of a note in a cell [pixels]."""
 _LINE_HEIGHT, _LINE_LETTERS = 14, 100
@@ -218,6 +219,15 @@ class Page:
         """Return the number of the first data row of the next table."""
         return self.row + 2
 
+    def _header_height(self, table: Table) -> float:
+        """Return the height [points] that shows the headers whole; bold letters need a tenth more width."""
+        widths = (
+            self.sheet.column_dimensions[get_column_letter(at)].width for at in range(1, 1 + len(table.columns))
+        )
+        heads = zip(table.columns, widths, strict=True)
+        lines = max(len(wrap(column.header, max(1, int(0.9 * width)))) for column, width in heads)
+        return max(_HEADER_HEIGHT, _HEADER_LINE * lines)
+
     def table(
         self, table: Table, rows: Sequence[Sequence[Value]], title: str = "", conditions: Collection[int] = (),
         about: Sequence[Any] = (),
@@ -233,7 +243,7 @@ class Page:
             dimension.width = max(column.width, dimension.width if dimension.customWidth else 0)
             if table.title in _FOLDED and (column.role == "issued" or column.key == "dimensions"):
                 dimension.outlineLevel, dimension.hidden = 1, True
-        self.sheet.row_dimensions[self.row + 1].height = _HEADER_HEIGHT
+        self.sheet.row_dimensions[self.row + 1].height = self._header_height(table)
         first = self.first_row()
         for index, row in enumerate(rows):
             for position, (value, column) in enumerate(zip(row, table.columns, strict=True), start=1):

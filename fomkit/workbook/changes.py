@@ -245,6 +245,8 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
     for change in changed:
         if change.is_condition:
             effect = "; it is ignored" if change.is_ignored else ""
+            if change.key == "batch" and not change.is_ignored:
+                effect = "; the work of its ops stays that of the issued batch, so its effect is not real"
             message = f"{change.what} is fixed for all vendors; a change is a deviation{effect}."
             yield Finding(change.where, "condition", message)
         elif change.key in ("basis", "party") and not change.is_ground:

@@ -217,7 +217,7 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
     distinct = {one.machine.name: one.machine for one in every}
     machines = _machines(every, list(distinct.values()))
     workloads = {estimate.model.name: workload_of(estimate, estimate.model.name) for estimate in result.estimates}
-    excludes = sorted({term for one in every for term in one.excludes})
+    excludes = list(dict.fromkeys(term for one in every for term in one.excludes))
     unfit = ((one.machine.name, f"{one.model.name} {one.fit.message}") for one in every if one.fit.message)
     alone = [result.alone(merit.target.machine) for merit in result.merits]
     return SheetModel(
@@ -236,15 +236,15 @@ def sheet_model_of_comparison(result: Comparison) -> SheetModel:
 
 def _line_facts(rated: RatedLine) -> WorkloadFacts | None:
     """Return the facts of one run of an estimated line; None where it is not estimated."""
-    if rated.estimate is None:
+    if rated.alone is None:
         return None
-    facts = workload_of(rated.estimate, rated.line.name)
+    facts = workload_of(rated.alone, rated.line.name)
     return replace(facts, unit=Unit(rated.line.unit, rated.line.runs))
 
 
 def _job(rated: RatedLine) -> JobTerms | None:
     """Return the terms of a line's run on many devices; None where it is no such run, or has no rate."""
-    one = rated.job
+    one = rated.estimate
     if one is None or one.job is None or rated.unit_per_day is None:
         return None
     step, run, epochs = one.job, one.run_time, one.model.run.epochs
@@ -273,9 +273,9 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
     facts, before = _line_facts(new), _line_facts(old)
     line = new.line
     estimated = {}
-    if facts is not None and new.estimate is not None and not _waits(new.estimate):
+    if facts is not None and new.alone is not None and not _waits(new.alone):
         estimated[result.machines[1].name] = new
-    if before is not None and facts in (None, before) and old.estimate is not None and not _waits(old.estimate):
+    if before is not None and facts in (None, before) and old.alone is not None and not _waits(old.alone):
         estimated[result.machines[0].name] = old
     found = facts or before or WorkloadFacts(line.name, unit=Unit(line.unit, line.runs))
     jobs, given = {}, {}
@@ -300,7 +300,7 @@ def _suite_line(result: SuiteResult, old: RatedLine, new: RatedLine) -> tuple[Wo
 def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     """Return the caveats of a suite's figure of merit."""
     sides = list(zip(reversed(result.machines), (result.target, result.baseline), strict=True))
-    estimates = [one.estimate for _, side in sides for one in side if one.estimate]
+    estimates = [one.alone for _, side in sides for one in side if one.alone]
     unfit = [
         (machine.name, f"{one.line.name} {one.unfit}") for machine, side in sides for one in side if one.unfit
     ]
@@ -311,9 +311,7 @@ def _caveats(result: SuiteResult) -> tuple[tuple[str, str], ...]:
     if jobs := ", ".join(one.line.name for one in result.target if _job(one) is not None):
         fixed = "terms (Workloads, Runs on many devices) that peaks, bandwidth and nodes of Machines do not change"
         found += (("", f"{jobs}: stated {fixed}"),)
-    late = [
-        one.line.name for _, side in sides for one in side if one.estimate is not None and _waits(one.estimate)
-    ]
+    late = [one.line.name for _, side in sides for one in side if one.alone is not None and _waits(one.alone)]
     found += tuple(("", f"{line}: a stated time, because it {WAITS}") for line in dict.fromkeys(late))
     return found
 
@@ -326,10 +324,10 @@ def sheet_model_of_suite(result: SuiteResult) -> SheetModel:
     machines = _machines(result.estimates, [target, baseline])
     lines = [_suite_line(result, old, new) for old, new in zip(result.baseline, result.target, strict=True)]
     cases: list[Case] = [
-        case_of(rated.estimate, facts.name, machines[name].device)
+        case_of(rated.alone, facts.name, machines[name].device)
         for name in (target.name, baseline.name)
         for facts, estimated in lines
-        if (rated := estimated.get(name)) is not None and rated.estimate is not None
+        if (rated := estimated.get(name)) is not None and rated.alone is not None
     ]
     counted = result.merit.ratios if result.merit is not None else {}
     bases = [facts.basis for facts, _ in lines if facts.name in counted]

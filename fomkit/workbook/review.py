@@ -16,8 +16,8 @@ from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.machine import Device, Machine, Party
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
 from fomkit.plan.content import as_content
-from fomkit.prediction.plausibility import check_facts
 from fomkit.prediction.rates import FITTED
+from fomkit.profiles.plausibility import check_facts
 from fomkit.workbook import changes
 from fomkit.workbook.changes import Change, Effector, Effects, Finding, follow_ends, with_changes
 from fomkit.workbook.from_studies import ROUND

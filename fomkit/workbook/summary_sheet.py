@@ -372,7 +372,7 @@ def _unit_checks(machines: MachineCells) -> Iterator[Check]:
     for name, unit in UNIT_OF.items():
         if rows := sum(row.name == name for row in machines.rows):
             found = f'COUNTIFS({names},"{name}",{units},"{unit}")'
-            yield Check(f"every {name} is in {unit}", FACTS.sheet, found, str(rows), float(rows))
+            yield Check(f"the unit of {name} is {unit}", FACTS.sheet, found, str(rows), float(rows))
     stated = sum(row.fact is not None for row in machines.rows)
     found, state = f"COUNT({machines.placed.block('value')})", f'IF({{found}}>={{expected}},"{OK}","error")'
     yield Check("every stated fact is a number, not text", FACTS.sheet, found, str(stated), stated, state)

@@ -85,16 +85,21 @@ def _time_source_text(line: OpLine) -> str:
     return f"predicted from timed ops; equals a utilisation of {line.utilisation:.2g} here"
 
 
+def check_target(only: str, targets: Sequence[str]) -> None:
+    """Raise where the single machine that a workbook is for is no target, or has the baseline's name in copies."""
+    if only not in targets:
+        raise FomkitError(f"--for {only}", f"is not a target here. {nearest_names(only, targets)}")
+    if only == BASELINE:
+        message = "is the baseline's name in copies. Give the target another name in its profile."
+        raise FomkitError(f"--for {only}", message)
+
+
 def for_target(sheet_model: SheetModel, target: str) -> SheetModel:
     """Leave out everything that belongs to other machines; only the baseline's units a day stay, without its name.
 
     Raises FomkitError when the machine is no target, or has the name that copies use for the baseline.
     """
-    if target not in sheet_model.targets:
-        raise FomkitError(f"--for {target}", f"is not a target here. {nearest_names(target, sheet_model.targets)}")
-    if target == BASELINE:
-        message = "is the baseline's name in copies. Give the target another name in its profile."
-        raise FomkitError(f"--for {target}", message)
+    check_target(target, sheet_model.targets)
     values, old = evaluate(sheet_model), sheet_model.baseline
     rates = {one.name: values.unit_per_day.get((one.name, str(old))) for one in sheet_model.workloads}
     rated = any(rate is not None for rate in rates.values())

@@ -51,6 +51,8 @@ def _with_values(xml: str, values: Mapping[str, float | str]) -> str:
 LONGEST = 12
 """Largest number of ops in a chart."""
 _HEIGHT_CM, _WIDTH_CM, _ROWS = 8.5, 22.0, 18
+_OPS_CM, _OPS_ROWS = 11.5, 23
+"""Height of a chart of ops: spreadsheet programs leave out names that have no room."""
 
 
 def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
@@ -66,6 +68,8 @@ def _bars(title: str, axis: str, horizontal: bool = False) -> BarChart:
     chart.gapWidth = 60
     if horizontal:
         chart.x_axis.scaling.orientation = "maxMin"
+        chart.x_axis.tickLblSkip = 1
+        chart.height = _OPS_CM
     return chart
 
 
@@ -131,7 +135,7 @@ def _add_op_charts(page: Page, sheets: Sheets) -> None:
         chart.series.append(series)
         chart.set_categories(_block_reference(page, placed, "label", 0, len(rows)))
         page.sheet.add_chart(chart, f"G{start}")
-        page.row = max(page.row, start + _ROWS)
+        page.row = max(page.row, start + _OPS_ROWS)
 
 
 def name_of(*words: str) -> str:

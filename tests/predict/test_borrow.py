@@ -13,15 +13,8 @@ from fomkit.core.machine import Link
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, gp, interpolate
 from fomkit.prediction.calibration import fit_timings
-from fomkit.prediction.donors import (
-    Others,
-    Process,
-    _own_share,
-    _site_noise,
-    condition,
-    levels_of,
-    rescale_answers,
-)
+from fomkit.prediction.cascade import rescale_answers
+from fomkit.prediction.donors import Others, Process, _own_share, _site_noise, condition, levels_of
 from fomkit.prediction.estimates import Timed, as_rows
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.exchange import Network, _group

@@ -14,7 +14,7 @@ import fomkit
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.prediction import estimates
-from fomkit.prediction.donors import original
+from fomkit.prediction.cascade import original
 from fomkit.prediction.estimates import _CACHE, PAIRS, TABLES, cached
 
 

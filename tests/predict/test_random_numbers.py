@@ -10,7 +10,8 @@ from predict.machines import device, fact, machine, timings
 
 from fomkit.core.machine import Machine
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.cascade import DRAW_S, TWO_KERNELS, add_times
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.composed import DRAW_S, TWO_KERNELS
 from fomkit.profiles.machines import load_machine
 
 NUMEL, UNITS = 2.0**25, 100.0

@@ -15,7 +15,8 @@ import pytest
 from predict.machines import machine
 
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.cascade import AT_ONCE, FUSED, WALKED, add_times
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.composed import AT_ONCE, FUSED, WALKED
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import without_timings

@@ -35,7 +35,8 @@ def test_a_large_product_by_hand():
     assert answer.high_s == pytest.approx(floor_s / utilisation.low + 2e-6, rel=1e-5)
     assert (answer.bound, answer.time_source) == ("compute", "roofline")
     assert answer.evidence == (
-        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; 1 launch of 2.0 µs"
+        f"10.00 TFLOP/s, 1.000 TB/s; utilisation {utilisation.value:.2g}, {utilisation.source}; "
+        "1 launch of 5.0 µs, 2.0 µs of it visible"
     )
 
 
@@ -92,7 +93,7 @@ def test_many_launches_bind_and_their_spread_counts():
     assert answer.time_s == pytest.approx(0.4 * 700 * 5e-6, rel=1e-3)
     assert answer.high_s == pytest.approx(0.4 * 700 * 10e-6, rel=1e-3)
     assert answer.low_s == pytest.approx(0.4 * 700 * 3e-6, rel=1e-3)
-    assert "700 launches of 2.0 µs" in answer.evidence
+    assert "700 launches of 5.0 µs, 2.0 µs of each visible" in answer.evidence
 
 
 @pytest.mark.parametrize("byte", [1e3, 3e6, 1e7, 1e9])

@@ -14,7 +14,8 @@ from predict.machines import as_answers, device, fact, loaded, machine, timings
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import exact as measured
 from fomkit.prediction import transfer
-from fomkit.prediction.cascade import BACKWARD, BACKWARD_FASTER, BACKWARD_SLOWER, add_times
+from fomkit.prediction.cascade import add_times
+from fomkit.prediction.composed import BACKWARD, BACKWARD_FASTER, BACKWARD_SLOWER
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.transfer import without_pass
 from fomkit.prediction.typical import typical_utilisation

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ OWN = ("file:", "blob:", "data:")
 """Addresses that a page without network access may read: only itself."""
 LONGEST_S = 300
 """The longest wait for anything [s], for pages that never reach the state, even on a busy machine."""
+PICTURED = "e0-roof"
+"""The last element of a report in the README's picture."""
+
+
+def words_to(page: Path, last: str = PICTURED) -> str:
+    """Return the words of a report up to an element; the README's picture keeps those that it shows."""
+    body = page.read_text(encoding="utf-8").split("<body>")[1].split(f'id="{last}"')[0]
+    return " ".join(unescape(re.sub(r"<[^>]*>?", " ", body)).split())
+
+
 _SETTLED = """
 const [element, isMet, done] = arguments;
 let last = "", same = 0, frames = 0;

@@ -121,6 +121,21 @@ def test_its_figures_are_those_of_the_estimate(outline, resnet50) -> None:
     assert "d9e65eb7157fdafa3bb8acd6689bb0ac5845d55c33346bd9427ed02ac2d6c2d8" in text
 
 
+def test_a_browser_does_not_break_the_options_of_a_command(report) -> None:
+    page = report.read_text(encoding="utf-8")
+    assert 'fomkit measure <span class="option">--for</span> resnet50 ' in page
+    assert "Ops below the axis of rates are drawn on it." in page
+
+
+def test_the_readmes_picture_has_todays_words(root, report) -> None:
+    from browser import words_to
+
+    told = words_to(report)
+    assert "80% between" in told
+    picture = (root / "docs" / "images" / "report.png").read_bytes()
+    assert told.encode() in picture, "run 'python benchmarks/report_picture.py'"
+
+
 def test_the_hashes_are_those_of_the_files(root) -> None:
     import hashlib
 

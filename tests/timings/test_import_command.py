@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from deepbench_cells import GEMM, PREAMBLE
@@ -50,8 +52,16 @@ def test_without_facts_peaks_stay_unknown(workbook, tmp_path):
     assert machine.notes[0].endswith("system: GPU Model Some Device; CUDA Version 8.0.")
     assert "whole microseconds" in machine.notes[1]
     assert "Some Device: 2 timings from made.xlsx" in printed
-    assert "Dense Matrix Multiplication  -            2          0        0" in printed
+    assert re.search(r"gemm +Results FP32 +Dense Matrix Multiplication +2 +0 +0", printed)
+    assert "Next: fomkit show " in printed
     assert "give them with --facts" in printed
+
+
+def test_what_was_read_fits_a_narrow_terminal(workbook, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    printed = import_file(workbook, "-o", tmp_path / "some.yaml", "-q")
+    table = printed[: printed.index("Peaks")]
+    assert max(map(len, table.splitlines())) <= 60
 
 
 def test_facts_are_joined(workbook, tmp_path):

@@ -37,6 +37,12 @@ class Stopped(BaseException):
     pass
 
 
+@pytest.fixture(autouse=True)
+def at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Await all steps, however busy the machine is."""
+    monkeypatch.setattr("fomkit.frontends.script.keras_watch.MAX_STEPS_S", float("inf"))
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keras: Any) -> Callable[..., ModelProfile]:
     """Run the text of a program, as the child process does, until a step is taken or it ends."""

@@ -141,6 +141,17 @@ def test_charts_are_native_and_read_cells(issued: Path) -> None:
     ratio = [text for text in drawn.values() if "errBars" in text]
     assert len(ratio) == 2
     assert all("Summary" in text and "<c:plus>" in text.replace("<plus>", "<c:plus>") for text in ratio)
+    assert all("tickLblSkip" in text for text in drawn.values() if text not in ratio)  # each op has its name
+
+
+def test_every_header_is_shown_whole(issued: Path) -> None:
+    book = openpyxl.load_workbook(issued)
+    heads = [cell for sheet in book for row in sheet for cell in row if cell.fill.fgColor.rgb == "001F3864"]
+    assert len(heads) > 100
+    for cell in heads:
+        width = cell.parent.column_dimensions[cell.column_letter].width
+        lines = cell.parent.row_dimensions[cell.row].height / 13
+        assert len(str(cell.value)) <= lines * width, cell.value
 
 
 def hostile(text: str) -> SheetModel:

@@ -6,14 +6,14 @@ graph the tensors that a body stores, `standard_nodes` the ops that one of onnxr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.defs
+from onnx.reference import ReferenceEvaluator
 
 from fomkit.core.errors import printable
 from fomkit.frontends.lowering.calls import Array
@@ -31,122 +31,48 @@ MAX_ELEMENTS = 4096
 """Larger values are not computed; their shapes are still known."""
 
 Attributes = Mapping[str, Any]
-NumpyRule = Callable[[Sequence[Any], Attributes], Any]
-
-
-def _axes(values: Sequence[Any], attributes: Attributes) -> tuple[int, ...] | None:
-    """Return the axes, an attribute in older ops and an input in newer ones."""
-    if len(values) > 1 and values[1] is not None:
-        return tuple(int(one) for one in values[1].ravel())
-    stated = attributes.get("axes")
-    return None if stated is None else tuple(stated)
-
-
-def _reduced(name: str) -> NumpyRule:
-    def rule(values: Sequence[Any], attributes: Attributes) -> Any:
-        keep = bool(attributes.get("keepdims", 1))
-        return getattr(np, name)(values[0], axis=_axes(values, attributes), keepdims=keep)
-
-    return rule
-
-
-def _numpy(name: str, count: int) -> NumpyRule:
-    """Make the rule that applies a numpy function to the first values."""
-    return lambda values, _: getattr(np, name)(*values[:count])
-
-
-def _divide(values: Sequence[Any], _attributes: Attributes) -> Any:
-    if values[0].dtype.kind in "iu":
-        return np.trunc(values[0] / values[1]).astype(values[0].dtype)
-    return values[0] / values[1]
-
-
-def _slice(values: Sequence[Any], attributes: Attributes) -> Any:
-    data = values[0]
-    stated = [attributes.get("starts"), attributes.get("ends"), attributes.get("axes"), None]
-    for at, value in enumerate(values[1:]):
-        stated[at] = stated[at] if value is None else value.tolist()
-    starts, ends = stated[0] or [], stated[1] or []
-    axes = list(range(len(starts))) if stated[2] is None else stated[2]
-    steps = [1] * len(starts) if stated[3] is None else stated[3]
-    where = [slice(None)] * data.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first, last = int(start), int(end)
-        # Going backwards, an end far below zero means the beginning, which Python writes as None.
-        where[int(axis)] = slice(first, None if step < 0 and last < -data.shape[int(axis)] else last, int(step))
-    return data[tuple(where)]
-
-
-def _reshape(values: Sequence[Any], _attributes: Attributes) -> Any:
-    shape = [int(one) for one in values[1]]
-    shape = [values[0].shape[at] if one == 0 else one for at, one in enumerate(shape)]
-    return values[0].reshape(shape)
-
-
-def _filled(values: Sequence[Any], attributes: Attributes) -> Any:
-    shape = tuple(int(one) for one in values[0])
-    fill = attributes.get("value")
-    if prod(shape) > MAX_ELEMENTS:
-        return None
-    return np.zeros(shape, np.float32) if fill is None else np.full(shape, fill.ravel()[0], fill.dtype)
-
-
-def _counted_values(values: Sequence[Any], _attributes: Attributes) -> Any:
-    start, end, step = (value.item() for value in values)
-    if not step or abs((end - start) / step) > MAX_ELEMENTS:
-        return None
-    return np.arange(start, end, step, dtype=values[0].dtype)
-
-
-def _expanded(values: Sequence[Any], _attributes: Attributes) -> Any:
-    shape = np.broadcast_shapes(values[0].shape, tuple(int(one) for one in values[1]))
-    return None if prod(shape) > MAX_ELEMENTS else np.broadcast_to(values[0], shape)
-
-
-NUMPY: Mapping[str, NumpyRule] = {
-    "Identity": lambda values, _: values[0],
-    "Gather": lambda values, stated: values[0].take(values[1], axis=stated.get("axis", 0)),
-    "Concat": lambda values, stated: np.concatenate(values, axis=stated["axis"]),
-    "Slice": _slice, "Reshape": _reshape,
-    "Cast": lambda values, stated: values[0].astype(onnx.helper.tensor_dtype_to_np_dtype(stated["to"])),
-    "Unsqueeze": lambda values, stated: np.expand_dims(values[0], _axes(values, stated) or ()),
-    "Squeeze": lambda values, stated: values[0].squeeze(_axes(values, stated)),
-    "Transpose": lambda values, stated: values[0].transpose(stated.get("perm")),
-    "ConstantOfShape": _filled, "Range": _counted_values, "Expand": _expanded, "Where": _numpy("where", 3),
-    "Div": _divide,
-    **{name: _numpy(theirs, 2) for name, theirs in (
-        ("Add", "add"), ("Sub", "subtract"), ("Mul", "multiply"), ("Mod", "mod"), ("Pow", "power"),
-        ("Min", "minimum"), ("Max", "maximum"), ("Equal", "equal"), ("Less", "less"), ("Greater", "greater"),
-        ("LessOrEqual", "less_equal"), ("GreaterOrEqual", "greater_equal"), ("And", "logical_and"),
-        ("Or", "logical_or"),
-    )},
-    **{name: _numpy(theirs, 1) for name, theirs in (
-        ("Neg", "negative"), ("Not", "logical_not"), ("Floor", "floor"), ("Ceil", "ceil"), ("Abs", "abs"),
-        ("Sqrt", "sqrt"),
-    )},
-    **{name: _reduced(theirs) for name, theirs in (
-        ("ReduceProd", "prod"), ("ReduceSum", "sum"), ("ReduceMax", "max"), ("ReduceMin", "min"),
-    )},
-}  # fmt: skip
+COMPUTED = names(
+    """Identity Gather Concat Slice Reshape Cast Unsqueeze Squeeze Transpose ConstantOfShape Range Expand Where Div
+    Add Sub Mul Mod Pow Min Max Equal Less Greater LessOrEqual GreaterOrEqual And Or Neg Not Floor Ceil Abs Sqrt
+    ReduceProd ReduceSum ReduceMax ReduceMin"""
+)
 """Ops whose results are computed if all their inputs are known and small."""
 
 
-def work_out(op: str, values: Sequence[Value | None], attributes: Attributes) -> Value | None:
-    """Return an op's result on known values; ``None`` if it is not in `NUMPY`, too large, or cannot be computed.
+def _stated_elements(op: str, values: Sequence[Value]) -> float:
+    """Return how many elements an op makes whose result may be larger than all its inputs; 0 for any other op."""
+    if op == "ConstantOfShape":
+        return float(np.prod(values[0], dtype=float))
+    if op == "Expand":
+        return float(np.prod(np.broadcast_shapes(values[0].shape, tuple(map(int, values[1]))), dtype=float))
+    if op == "Range":
+        start, end, step = (value.item() for value in values)
+        return abs(float((end - start) / step))
+    return 0.0
+
+
+def work_out(node: Any, values: Mapping[str, Value], opsets: Mapping[str, int]) -> Value | None:
+    """Return an op's result on known values, by onnx's own rules; None if `COMPUTED` lacks it, or it cannot run.
+
+    `values`: of its inputs; `opsets`: the version of each domain.
 
     >>> import numpy as np
-    >>> work_out("Concat", [np.array([2]), np.array([3, 4])], {"axis": 0}).tolist()
+    >>> node = onnx.helper.make_node("Concat", ["a", "b"], ["both"], axis=0)
+    >>> work_out(node, {"a": np.array([2]), "b": np.array([3, 4])}, {"": 13}).tolist()
     [2, 3, 4]
     """
-    rule = NUMPY.get(op)
-    if rule is None or not values or values[0] is None:
+    if node.op_type not in COMPUTED or not node.input:
         return None
+    versions = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     try:
+        if _stated_elements(node.op_type, [values[name] for name in node.input if name]) > MAX_ELEMENTS:
+            return None
+        alone = onnx.helper.make_function("alone", node.op_type, list(values), node.output[:1], [node], versions)
         with np.errstate(all="ignore"):
-            found = rule(values, attributes)
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError, MemoryError):
+            (found,) = ReferenceEvaluator(alone).run(None, dict(values), attributes={})
+    except Exception:  # the library may raise anything
         return None
-    return None if found is None or np.size(found) > MAX_ELEMENTS else np.asarray(found)
+    return None if np.size(found) > MAX_ELEMENTS else np.asarray(found)
 
 
 def attributes_of(node: Any) -> dict[str, Any]:

@@ -58,7 +58,9 @@ class Walker:
         self._inputs, self._weights, self._training = inputs, weights, training
         self._newest = False
         self._unread: set[str] = set()
-        self._opsets = {one.domain or "": one.version for one in model.opset_import}
+        self._opsets: dict[str, int] = {
+            "" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import
+        }
         self._attributes = [known.attributes_of(node) for node in nodes]
         self._stored = {one.name: known.small_value(one) for one in self._graph.initializer}
         self._stated = {
@@ -159,13 +161,16 @@ class Walker:
             if array := self._as_stated(name):
                 self._add(name, array)
 
+    def _opset_of(self, domain: str) -> int:
+        """Return the file's version of a domain, or the newest for what stands for another op."""
+        if self._newest:
+            return int(onnx.defs.onnx_opset_version())
+        return self._opsets.get(domain, self._opsets.get("", 1))
+
     def _schema_of(self, node: Any) -> Any:
-        """Return the definition of an op in the file's version, or the newest for what stands for another op."""
+        """Return the definition of an op in its version."""
         domain = "" if node.domain == "ai.onnx" else node.domain
-        opset = (
-            onnx.defs.onnx_opset_version() if self._newest else self._opsets.get(domain, self._opsets.get("", 1))
-        )
-        return known.schema_of(node.op_type, domain, opset)
+        return known.schema_of(node.op_type, domain, self._opset_of(domain))
 
     def _control(self, node: Any, op: str, attributes: Mapping[str, Any]) -> None:
         """Run the ops of a branch, one side of it, or of a loop, or list the loop."""
@@ -320,8 +325,8 @@ class Walker:
             shape = arrays[node.input[0]].shape[attributes.get("start", 0) : attributes.get("end")]
             found = np.array(np.prod(shape) if node.op_type == "Size" else shape, np.int64)
         elif all(self._values.get(name) is not None for name in node.input if name):
-            values = [self._values[name] if name else None for name in node.input]
-            found = known.work_out(node.op_type, values, attributes)
+            values = {name: self._values[name] for name in node.input if name}
+            found = known.work_out(node, values, {**self._opsets, "": self._opset_of("")})
         if found is None or len(node.output) != 1:
             return False
         name = node.output[0]

@@ -28,8 +28,7 @@ from fomkit.plan.options import Options
 from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_user_links
 from fomkit.profiles.machines import load_machine
 from fomkit.validation.cells import Cell as Measured
-from fomkit.validation.cells import make_cells
-from fomkit.validation.verdicts import CellVerdict, cell_verdicts
+from fomkit.validation.cells import CellVerdict, cell_verdicts, make_cells
 from fomkit.verbs.machine_view import BY_SIZES, GAPS, assumed_of, bounds_of_part
 from fomkit.verbs.report.words import ends, figure, frame_table, number, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
@@ -280,6 +279,9 @@ def roofline(estimate: Estimate, key: str) -> Section:
             "convolutions, and for all pairs of an attention; libraries have cheaper algorithms (Winograd, FFT), "
             "and leave out the pairs that a causal attention masks."
         )
+    drawn = ops[(ops["flop"] > 0) & ops["time_s"].notna()]
+    if drawn["flop_per_s"].min() < charts.heights(drawn, roofs)[0]:
+        caption.append("Ops below the axis of rates are drawn on it.")
     shown = figure(f"{key}-roof", "Rate of every op over its arithmetic intensity", chart,
                    f"Roofline of {count_text(len(ops) - len(without), 'op')} under {'; '.join(roofs['roof'])}.",
                    tuple(caption), finds=f"{key}-ops-table")  # fmt: skip

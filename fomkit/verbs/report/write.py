@@ -21,12 +21,13 @@ from fomkit.core.interval import level_text
 from fomkit.core.job import Job, Layout
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.measurement import Measurement
-from fomkit.core.units import Precision, exact_quantity, format_quantity
+from fomkit.core.units import Precision, format_quantity
 from fomkit.files.op_csv import format_table
 from fomkit.files.write import check_absent, write_whole
 from fomkit.ops.precision import DEFAULTS
 from fomkit.output import charts
 from fomkit.output.decisions import format_setting
+from fomkit.output.machines import capacity_text
 from fomkit.output.pages import Book, Cell, Chapter, Head, Listing, Section, Table, check_libraries, render_book
 from fomkit.output.suites import format_merit, merit_caveats
 from fomkit.plan.content import estimate_content
@@ -111,7 +112,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     effects = effects.assign(parameter=[_word(one, estimate.sizes) for one in effects["parameter"]])
     says = (
         f"{_most(found, estimate.sizes, name)} Each parameter is changed alone, between the bounds of its own "
-        "interval where one is stated, else by ±10 %.",
+        "interval where one is stated, else by ±10%.",
     )
     shown = figure(
         f"{key}-tornado", f"{name.capitalize()} as one parameter changes",
@@ -144,7 +145,7 @@ def _profiles(estimate: Estimate) -> Table:
     rows = [
         ("model", f"{model.title or model.name}; {parameters} parameters; traced with: {traced}"),
         ("its ops", f"{len(model.ops):,} rows, SHA-256 {content_hash(model.ops, 'OPS')}"),
-        ("machine", f"{machine.title}; figures by: {machine.party}"),
+        ("machine", f"{machine.title}; figures: {machine.party}"),
         *([("its device", f"that of the profile {machine.device_of}")] if machine.device_of else []),
         ("its timings", f"{len(machine.timings):,} rows, SHA-256 {content_hash(machine.timings, 'TIMINGS')}"
                         if len(machine.timings) else "none: known by its datasheet only"),
@@ -179,7 +180,7 @@ def _machine_facts(machine: Machine) -> Iterator[tuple[str, Fact, str]]:
 def _format_value(value: float, dimension: str) -> str:
     if dimension == "share":
         return f"{value:.1%}"
-    return exact_quantity(value, dimension) if dimension == "byte" else format_quantity(value, dimension, 3)
+    return capacity_text(value) if dimension == "byte" else format_quantity(value, dimension, 3)
 
 
 def _timings(timings: pd.DataFrame) -> Table:

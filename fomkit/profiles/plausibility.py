@@ -23,11 +23,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Link, Machine, Peak
 from fomkit.core.units import agree, count_text, exact_quantity, format_number, format_quantity
 from fomkit.ops.groups import describe_sizes
-from fomkit.prediction import claims
-from fomkit.prediction.claims import Claims, Families, Family, Slip
 from fomkit.prediction.estimates import Table, as_rows, numbers
 from fomkit.prediction.gp import Flags
 from fomkit.prediction.rates import own_times
+from fomkit.profiles import claims
+from fomkit.profiles.claims import Claims, Families, Family, Slip
 
 SLOW = 350.0
 """Multiple of similar machines' times from which timings are impossible: kernels of large tables reach 212."""
