@@ -47,7 +47,7 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
     return _in_turn(rows, machine, interval, steps)
 
 
-TABLE = (exact.estimate, interpolate.estimate)
+TABLE = (exact.estimate, partial(composed.attention_alike, table=interpolate.estimate), interpolate.estimate)
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
@@ -59,12 +59,13 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     timed = (
         exact.estimate,  # the op was timed
         partial(transfer.another_order, table=table),  # the product was timed in other storage orders only
-        interpolate.estimate,  # similar ops were timed, here and on other machines
+        *TABLE[1:],  # similar ops were timed, here and on other machines
         partial(transfer.estimate, table=table),  # its forward pass was timed
     )
     formats = partial(transfer.another_format, table=partial(_in_turn, steps=timed))
     whole = partial(_in_turn, steps=(*timed, formats, prior.estimate))
-    by_rates = (partial(composed.attention_gradients, table=prior.estimate), prior.estimate)
+    facts = (partial(composed.attention_alike, table=prior.estimate, by_facts=True), prior.estimate)
+    by_rates = (partial(composed.attention_gradients, table=partial(_in_turn, steps=facts)), *facts)
     before = (
         partial(transfer.packed_weights, table=whole),  # the weights are packed: from the product with whole ones
         *timed,

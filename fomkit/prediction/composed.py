@@ -7,22 +7,26 @@ recurrence (`recurrences`), ops that draw random numbers (`further_work`), and m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
+from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, cached, choose_words
-from fomkit.ops.families.products import GATES, gemm
+from fomkit.ops.families.products import GATES, attention, gemm
 from fomkit.ops.tables import TIME_SOURCES
-from fomkit.prediction import estimates, transfer
-from fomkit.prediction.estimates import Answers, Estimator, Rows, as_rows, is_in, item_bytes
+from fomkit.prediction import estimates, tiles, transfer
+from fomkit.prediction.estimates import Answers, Estimator, Rows, as_rows, is_in, item_bytes, numbers, places_of
 from fomkit.prediction.families import servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
+from fomkit.prediction.prior import bounded_by
 from fomkit.prediction.rates import cached_byte, value_of
-from fomkit.prediction.transfer import BASELINE
+from fomkit.prediction.transfer import BASELINE, widen
 
 CALL, PART = "call", "part"
 """Values of the column ``piece`` of rows that are components of an op: its library calls (preferred) or its parts.
@@ -249,3 +253,105 @@ def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, t
         return f"{text}; {ratios[place]:.2f} × as long as two of half the width, to which the low bound reaches"
 
     return Answers(found.index, times, found.source, lambda: found.limit, evidence)
+
+
+NARROWEST = 64.0  # kernels of attention pad narrower heads to this width
+WITHOUT_MASK, OTHER_WIDTH = 0.25, 0.3
+"""Standard deviations of ln(time): of attention without a mask by attention with one, and per octave between the
+width of its heads and the nearest timed one (docs/adr/0093)."""
+CHUNKS = "chunk"  # attention of several queries over more keys
+Shapes = Mapping[str, tuple[float, float]]
+"""The narrowest and widest timed heads of attention, by part (`tiles.attention_parts`) or `CHUNKS`."""
+BY_FACTS: Shapes = {"": (NARROWEST, np.inf), tiles.DECODE: (NARROWEST, np.inf)}
+OF_16_BITS: Shapes = {**BY_FACTS, "full": (NARROWEST, NARROWEST)}
+"""Those from which facts predict; wider heads of encoders ran by programs that other boards need not use."""
+
+
+def _is_chunk(rows: Rows) -> Flags:
+    return (numbers(rows, "q_len") > 1) & (numbers(rows, "q_len") < numbers(rows, "kv_len"))
+
+
+def _timed_shapes(timings: pd.DataFrame, dtype: str) -> Shapes:
+    own = estimates.as_rows(timings)
+    own = own.take(is_in(own, "kind", "attention") & is_in(own, "dtype", dtype))
+    part, width = np.where(_is_chunk(own), CHUNKS, tiles.attention_parts(own)), numbers(own, "head_dim")
+    return {one: (float(width[part == one].min()), float(width[part == one].max())) for one in {*part.tolist()}}
+
+
+def _as_shapes(rows: Rows, shapes: Shapes) -> tuple[Flags, Matrix, Matrix]:
+    """Return which attention is predicted as masked squares, heads as padded, and octaves to the nearest timed."""
+    part, width = tiles.attention_parts(rows), numbers(rows, "head_dim")
+    width = np.maximum(width, min([NARROWEST, *(one for one, _ in shapes.values())]))
+    least, most = shapes.get("full", (np.inf, 0.0))
+    unmasked = (part == "full") & ((width < least) | (width > most))
+    squares = (unmasked | (_is_chunk(rows) & (CHUNKS not in shapes))) & ("" in shapes)
+    apart, part = np.zeros(len(rows)), np.where(squares, "", part)
+    for name, (least, most) in shapes.items():
+        apart[part == name] = np.log2(np.maximum(least / width, width / most))[part == name]
+    return squares, width, np.maximum(apart, 0.0)
+
+
+def _as_squares(rows: Rows) -> Rows:
+    """Return attention as that of as many masked squares as have its tiles: their side is its number of keys."""
+    sizes = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim")
+    batch, queries, keys, heads, groups, width = (numbers(rows, name) for name in sizes)
+    side = np.maximum(keys, np.minimum(queries, tiles.TILE))
+    squares = rows.assign(q_len=side, kv_len=side, causal=1.0)
+    many = batch * queries / side * tiles.computed_share(rows) / tiles.computed_share(squares)
+    flop, byte, _ = attention(BASELINE, many, heads, groups, side, side, width, estimates.item_bytes(rows))
+    return squares.assign(batch=many, flop=flop, byte=byte)
+
+
+def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], interval: float) -> Answers:
+    squares, width, apart = _as_shapes(rows, shapes)
+    which = squares | (width > numbers(rows, "head_dim")) | (apart > 0)
+    rows, squares, width, apart = rows.take(which), squares[which], width[which], apart[which]
+    own, queries, heads, flop = (numbers(rows, name) for name in ("head_dim", "q_len", "heads", "flop"))
+    wide = rows.assign(head_dim=width, flop=flop * (padded := width / own))
+    queried = (_as_squares(wide.take(squares)), wide.take(~squares))
+    known = estimates.join_answers([predict(some) for some in queried if len(some)])
+    at = places_of(known.index, rows.index)
+    factor = np.exp(op_half_width(interval) * np.hypot(WITHOUT_MASK * squares, OTHER_WIDTH * apart))[at]
+    times = widen(known.times, factor, factor)
+    times[1] /= np.minimum(padded[at], 2.0)  # there may be a kernel of half the width
+
+    def evidence(place: int) -> str:
+        row, text = at[place], known.evidence(place)
+        sort = "masked attention of as many tiles" if squares[row] else "attention"
+        return f"as {sort}, heads of {width[row]:g} ({text})" if squares[row] or padded[row] > 1 else text
+
+    source = choose_words(squares[at], estimates.transferred(known.source), known.source)
+    found, chunks = Answers(known.index, times, source, known.limit, evidence), squares & _is_chunk(rows)
+    packed = chunks & (queries * heads <= tiles.TILE * numbers(rows, "kv_heads"))
+    for at_most, more in ((packed, queries), (chunks, np.ones(len(rows)))):
+        one = wide.assign(q_len=1.0, heads=heads * more, flop=numbers(wide, "flop") * more / queries)
+        others = predict(one.take(at_most)) if at_most.any() else estimates.NO_ANSWERS
+        slower = widen(others.times, 1.0, np.exp(op_half_width(interval) * WITHOUT_MASK))  # a library may not pack
+        found = bounded_by(found, others.timed(slower), longer=at_most is chunks)
+    return found
+
+
+def _is_plain(rows: Rows, _machine: Machine) -> Flags:
+    fused = is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix") & is_in(rows, "pass_name", BASELINE)
+    return fused & ~(numbers(rows, "shared_dim") > 0)
+
+
+@estimates.opened_by(_is_plain)
+def attention_alike(
+    rows: Rows, machine: Machine, interval: float, *, table: Estimator, by_facts: bool = False
+) -> Answers:
+    """Predict attention of shapes that no table has by those of shapes that tables have (an `Estimator`).
+
+    Without a mask, with heads of a width that was timed with a mask only, it takes as long as masked attention of
+    as many tiles. So do several queries over more keys, but no longer than one query of as many more heads (one
+    tile), and no less than one query. Narrow heads are padded. `by_facts`: the machine's table is not used.
+    """
+    found = []
+    for dtype in {*rows.text("dtype").words}:
+        own = rows.take(is_in(rows, "dtype", dtype))
+        make = partial(_timed_shapes, machine.timings, dtype)
+        facts = OF_16_BITS if ITEM_BYTE[dtype] == 2 else BY_FACTS
+        known = facts if by_facts else cached(machine.timings, None, f"attention in {dtype}", make)
+        if len(own) and known:
+            found.append(_by_shapes(own, known, lambda some: table(some, machine, interval), interval))
+    return estimates.join_answers(found)

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from fomkit.core.machine import Device
 from fomkit.ops.columns import first_alike
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
@@ -41,6 +42,13 @@ def log_sizes(rows: Table, *columns: str, least: float = 0.0) -> list[Matrix]:
 def log_product(rows: Table, *columns: str, least: float = 0.0) -> Matrix:
     """Return log2 of the product of the columns."""
     return np.asarray(sum(log_sizes(rows, *columns, least=least)), np.float64)
+
+
+def warm_part(rows: Rows, device: Device) -> Matrix:
+    """Return the batch whose data a stated cache holds, of single queries that it does not; 0 for others (n)."""
+    byte, held = numbers(rows, "byte"), np.inf if device.cache_byte is None else device.cache_byte.value
+    cold = is_in(rows, "kind", "attention") & (numbers(rows, "q_len") == 1) & (byte > held)
+    return np.where(cold, numbers(rows, "batch") * (held if cold.any() else 0.0) / byte, 0.0)
 
 
 def flag(condition: Matrix | Flags) -> Matrix:

@@ -40,6 +40,7 @@ from fomkit.prediction.families import (
     servable,
     training_key,
     training_rows,
+    warm_part,
     with_tiles,
 )
 from fomkit.prediction.gp import Flags, Matrix, Places
@@ -51,15 +52,12 @@ if TYPE_CHECKING:
 
     from fomkit.prediction.families import FamilyName
 
-
 LEVELS = np.array(
     (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995)
 )
 """Probabilities at which a fit stores the quantiles of its cross-validation errors."""
-
 NONE = gp.NONE
-OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")
-"""What is stored only for fits that use other machines' tables."""
+OF_OTHERS = ("left_out_spread", "elsewhere", "row_noise")  # stored for fits that use other machines' tables
 
 
 class Fit(NamedTuple):
@@ -236,20 +234,19 @@ def _queries(family: Family, rows: Rows, kind: str) -> gp.Queries:
 
 
 def _in_parts(
-    rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family
+    rows: Rows, kind: str, log_s: Matrix, far: Matrix, mean: Matrix, family: Family, warm: Matrix | float
 ) -> tuple[Matrix, Matrix]:
     """Do `no_longer_than_parts` for rows of one fit; `mean`: their `log_mean`."""
-    fit = family.fit
 
     def means() -> tuple[Matrix, Matrix]:
         half = rows.assign(**{name: numbers(rows, name) / 2 for name in ("batch", "flop", "byte")})
-        whole_s, half_s = np.exp(mean), np.exp(log_mean(fit, half, VIEWS[kind].terms(half)))
+        whole_s, half_s = np.exp(mean), np.exp(log_mean(family.fit, half, VIEWS[kind].terms(half)))
         return 2 * half_s - whole_s, 2 * (whole_s - half_s)
 
     def correct(parts: Rows, grid: Places) -> Matrix:
         return correction_of(family.fitted, _queries(family, parts, kind), grid)
 
-    return no_longer_than_parts(rows, log_s, far, KINDS[kind].dimensions, means, correct)
+    return no_longer_than_parts(rows, log_s, far, KINDS[kind].dimensions, means, correct, warm)
 
 
 def ends_of(fit: Fit, spread: Matrix, interval: float) -> tuple[Matrix, Matrix]:
@@ -293,15 +290,18 @@ def _corrected(
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
 
 
-def _answers(rows: Rows, kind: str, terms: Matrix, query: gp.Queries, family: Family, interval: float) -> Answers:
-    """Predict rows by a fit; ``query``: their features (`features_of`)."""
+def _answers(
+    rows: Rows, kind: str, terms: Matrix, query: gp.Queries, family: Family, interval: float,
+    warm: Matrix | float = 0.0,
+) -> Answers:  # fmt: skip
+    """Predict rows by a fit; ``query``: their features (`features_of`); ``warm``: `rates.warm_part`."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
     spread, anywhere = deviation_of(found, typical, share_of_own=bool(len(fit.spread))), found.distance
     mean = log_mean(fit, rows, terms)
     log_s = between_timings(family.rows, family.training, rows, kind, mean + found.mean)
     unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
-    log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family)
+    log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family, warm)
     far = rows.once(family.differs, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
     by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
 
@@ -404,7 +404,9 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                 else:
                     tiled = with_tiles(features[own], served, kind, len(family.training))
                     query = gp.Queries.of(_seen(family.fit, tiled, served, kind))
-                yield with_repeats(_answers(served, kind, terms[own], query, family, interval), family, interval)
+                warm = warm_part(served, machine.device)
+                answers = _answers(served, kind, terms[own], query, family, interval, warm)
+                yield with_repeats(answers, family, interval)
 
 
 @cache

@@ -26,10 +26,9 @@ STEPS = 8
 """Rungs in an octave; below this size every integer is a rung."""
 CACHE_SIZE = 100_000
 """Rungs, ladders and lines that are cached for the next batch."""
-PARTS = 4.0 ** np.arange(1, 10)
-"""Numbers of parts into which a batch is divided (`used_as_in_parts`)."""
-MOVED = 1e-3
-"""Smallest change of a time that its evidence mentions."""
+PARTS = 4.0 ** np.arange(1, 10)  # numbers of parts into which a batch is divided (`used_as_in_parts`)
+MOVED = 1e-3  # smallest change of a time that its evidence mentions
+FROM_MEMORY = 0.84  # share of the bandwidth that decoding of any size reaches from memory (docs/adr/0094)
 
 
 class Falls(NamedTuple):
@@ -316,27 +315,29 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     return Answers(rows.index, answers.times * factor, answers.source, answers.limit, evidence)
 
 
-Utilisation = tuple[Matrix, str | Texts]
-"""Median and bounds of the utilisation of ops (3, q), and their sources."""
+Found = tuple[Matrix, str | Texts] | None
+"""Median and bounds of the utilisation of ops (3, q), and their sources; None where nothing is known."""
 
 
-def used_as_in_parts(rows: Rows, predict: Callable[[Rows], Utilisation | None]) -> Utilisation | None:
+def used_as_in_parts(rows: Rows, warm: Matrix, predict: Callable[[Rows], Found]) -> Found:
     """Predict the utilisation of ops so that a larger batch is used no less than a smaller one.
 
     An op with a batch can run as several with parts of the batch, one after the other. Other machines were timed
     with large batches of small ops only, and far from its timings a surface returns to its mean. So an op has the
     highest utilisation of itself and of its parts (`in_parts`).
 
-    `rows`: COSTED rows. `predict`: predicts any of them; None where nothing is known of such ops.
+    `warm` (n): parts of this batch are no faster than memory (`families.warm_part`).
     """
     found = predict(rows)
     divided = None if found is None else in_parts(rows)
     of_parts = None if divided is None else predict(divided.rows)
     if found is None or divided is None or of_parts is None:
         return found
-    utilisation, sources, part = found[0], np.full(len(rows), found[1], object), divided.best(of_parts[0][0])
-    at = np.flatnonzero((part >= 0) & (of_parts[0][0, part] > utilisation[0]))
-    utilisation[:, at] = of_parts[0][:, part[at]]
+    held = np.where(divided.rows.number("batch") <= warm[divided.of], FROM_MEMORY / of_parts[0][0], 1.0)
+    used = of_parts[0] * np.minimum(held, 1.0)
+    utilisation, sources, part = found[0], np.full(len(rows), found[1], object), divided.best(used[0])
+    at = np.flatnonzero((part >= 0) & (used[0, part] > utilisation[0]))
+    utilisation[:, at] = used[:, part[at]]
     sources[at] = np.full(len(divided.of), of_parts[1], object)[part[at]]
     sources[at] += np.array([*map(as_at, divided.rows.number("batch")[part[at]])], object)
     return utilisation, sources
@@ -416,7 +417,7 @@ def _corrections(
 
 def no_longer_than_parts(
     rows: Rows, log_s: Matrix, far: Matrix, sizes: Iterable[str], means: Callable[[], tuple[Matrix, Matrix]],
-    correct: Callable[[Rows, Places], Matrix],
+    correct: Callable[[Rows, Places], Matrix], warm: Matrix | float = 0.0,
 ) -> tuple[Matrix, Matrix]:  # fmt: skip
     """Predict ops far from every timing to take no longer than their parts, one after the other.
 
@@ -425,11 +426,11 @@ def no_longer_than_parts(
 
     `log_s` (n): ln(time); `far` (n): from 0 at an interpolated op to 1 where nothing timed is similar; `sizes`:
     the columns of a kind's sizes; `means`: returns start and rest of the mean times [s] (n); `correct`: returns ln
-    of the correction of rows, of which some are a grid (`Rows.grid`). Returns ln(time), and the batch of the part
-    that gives it, 0 for none.
+    of the correction of rows, of which some are a grid (`Rows.grid`); `warm`: see `used_as_in_parts`. Returns
+    ln(time), and the batch of the part that gives it, 0 for none.
     """
     found, of_part, batch = log_s.copy(), np.zeros(len(rows)), numbers(rows, "batch", 0.0)
-    moving = (far > MOVED) & (batch >= 2)
+    moving, warm = (far > MOVED) & (batch >= 2), np.broadcast_to(warm, len(rows))
     if not moving.any():
         return found, of_part
     start_s, rest_s = means()
@@ -439,7 +440,7 @@ def no_longer_than_parts(
         for size, divided, correction in zip(parts, has, corrections, strict=True):
             in_turn = np.log(start * (batch[at[0]] / size) + rest) + correction
             gain = share * (alone - in_turn)
-            steps = np.where(divided, np.round(gain / MOVED), -np.inf)
+            steps = np.where(divided & (size > warm[at]), np.round(gain / MOVED), -np.inf)
             better = steps > most  # of equal ones the largest part, which comes first
             most, gained = np.where(better, steps, most), np.where(better, gain, gained)
             part = np.where(better, size, part)

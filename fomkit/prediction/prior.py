@@ -339,17 +339,17 @@ def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
     return answers.chosen(np.flatnonzero(~np.isnan(times[0])))
 
 
-def _faster_of(found: Answers, others: Answers) -> Answers:
-    """Replace predictions by others that are shorter."""
-    at = estimates.places_of(found.index, others.index)
+def bounded_by(found: Answers, others: Answers, note: str = "", *, longer: bool = False) -> Answers:
+    """Replace predictions by others that are shorter, or longer; ``note`` is put before the evidence of these."""
+    at, sign = estimates.places_of(found.index, others.index), -1.0 if longer else 1.0
     both = np.flatnonzero(at >= 0)  # others may contain none of them
-    less = both[others.time_s[at[both]] < found.time_s[both]]
+    less = both[sign * others.time_s[at[both]] < sign * found.time_s[both]]
     times = found.times.copy()
     times[:, less] = others.times[:, at[less]]
     taken = set(less.tolist())
 
     def evidence(place: int) -> str:
-        return f"faster in fp32: {others.evidence(at[place])}" if place in taken else found.evidence(place)
+        return f"{note}{others.evidence(at[place])}" if place in taken else found.evidence(place)
 
     return Answers(
         found.index, times, found.source, found.limit.replaced(less, others.limit.taken(at[less])), evidence
@@ -372,7 +372,8 @@ def estimate(rows: Table, machine: Machine, interval: float) -> Answers:
     found, wide = _in_format(rows, machine, interval), np.flatnonzero(is_in(rows, "dtype", "tf32"))
     if not len(wide):
         return found
-    return _faster_of(found, _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval))
+    in_fp32 = _in_format(rows.take(wide).assign(dtype="fp32", engine="vector"), machine, interval)
+    return bounded_by(found, in_fp32, "faster in fp32: ")
 
 
 REASONS: Mapping[tuple[str, str], str] = {("attention", "compute"): "a fused kernel skips the masked half"}
@@ -423,8 +424,8 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     at = np.flatnonzero(is_in(rows, "kind", *PLAIN))
     least = (rows.take(at), found.chosen(at), times.source.taken(at), cached_byte(machine.device))
     seconds[:, at] = np.maximum(seconds[:, at], least_seconds(*least))
-    seconds[2] = np.maximum(seconds[2], seconds[0])
     lifted = times.time_s < seconds[0]
+    seconds[2] = np.maximum(seconds[2], times.high_s * (seconds[0] / times.time_s))  # as far above as before
     below = stated & (seconds[0] < found.floor_s)
 
     def limit() -> Words:

@@ -198,11 +198,7 @@ class Bounds(NamedTuple):
 
 
 def floors(
-    arithmetic: Flags,
-    flop: Matrix,
-    byte: Matrix,
-    flop_per_s: Matrix | float,
-    byte_per_s: Matrix | float,
+    arithmetic: Flags, flop: Matrix, byte: Matrix, flop_per_s: Matrix | float, byte_per_s: Matrix | float
 ) -> tuple[Matrix, Flags]:
     """Return max(flop / peak, byte / bandwidth) [s], NaN where unknown, and where the first is the maximum."""
     compute_s, memory_s = np.asarray(flop / flop_per_s), np.asarray(byte / byte_per_s)
@@ -276,6 +272,9 @@ REACHED = 0.95
 reaches 0.52 to 0.96 (5,200 products, attentions and streams larger than any cache)."""
 CACHED_BYTE = 2.7e8
 """Largest operands [byte] that an unknown cache may hold; the largest known one has 256 MiB (AMD MI300X)."""
+FADES = 0.3
+"""Traffic beyond a cache, as a share of it, from which it does not help: an L40S decodes up to 2.3 times as fast
+as its memory with up to 1.15 times its cache, 0.84 times as fast with 1.3 times (docs/adr/0094)."""
 PLAIN = ("gemm", "attention", "experts")
 """Kinds without cheaper algorithms, which take at least the time of their arithmetic."""
 
@@ -290,15 +289,15 @@ def least_seconds(rows: Rows, found: Bounds, source: Words, held_byte: float) ->
 
     0 where nothing limits them: measured times, and traffic up to ``held_byte``, which a cache may hold. The
     arithmetic of a masked half may be skipped. Memory is never faster than its rate, and no prediction comes
-    nearer to it than `REACHED`.
+    nearer to it than `REACHED`; just beyond ``held_byte`` a part of the data is still held (`FADES`).
     """
     attention = is_in(rows, "kind", "attention")
     skipped = np.where(attention & found.compute & (numbers(rows, "causal") > 0), 2.0, 1.0)
-    bounded = ~source.is_in("measured") & (found.compute | ~(numbers(rows, "byte") <= held_byte))
-    bounded &= ~np.isnan(found.floor_s) & ~found.fitted
+    bounded = ~source.is_in("measured") & ~np.isnan(found.floor_s) & ~found.fitted
+    beyond = np.nan_to_num(np.clip((numbers(rows, "byte") / held_byte - 1) / FADES, 0.0, 1.0), nan=1.0)
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
     least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)
-    return np.where(bounded, least_s, 0.0)
+    return np.where(bounded, least_s * np.where(found.compute, 1.0, beyond), 0.0)
 
 
 def binding(row: Record, known: Rates) -> Bound | None:

@@ -354,10 +354,6 @@ FEW_TILES = (5.0, 9.0)
 """log2 of an attention's number of tiles between which it matters how many units of the device they fill."""
 
 
-def _logs(rows: Table, *names: str) -> list[Matrix]:
-    return [np.log2(numbers(rows, name)) for name in names]
-
-
 LATENT, DECODE = "latent", "decode"
 """One query over a cache that is keys and values at once, for all heads, and over separate keys and values."""
 
@@ -382,9 +378,8 @@ def by_parts(rows: Table) -> Words:
 
 def attention_features(rows: Table) -> Matrix:
     """Return the features of attention (n × 9)."""
-    batch, heads, kv_heads, q_len, kv_len, head_dim = _logs(
-        rows, "batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"
-    )
+    names = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")
+    batch, heads, kv_heads, q_len, kv_len, head_dim = (np.log2(numbers(rows, name)) for name in names)
     cache, work = batch + kv_heads + kv_len + head_dim, batch + heads + q_len + kv_len + head_dim
     # Few tiles leave units idle; among many the waste of the last wave is negligible.
     queries = numbers(rows, "q_len")
@@ -408,10 +403,16 @@ def attention_waves(rows: Table, units: float) -> Matrix:
 
 def attention_terms(rows: Table) -> Matrix:
     """Return the terms (n × 4): call, unmasked flop, byte, and the keys that one query passes sequentially."""
-    keys = numbers(rows, "kv_len")
-    masked = (numbers(rows, "causal") > 0) & (numbers(rows, "q_len") > 1)
-    share = np.where(masked, 0.5 * (1 + TILE / np.maximum(keys, TILE)), 1.0)
-    return np.column_stack([np.ones(len(rows)), numbers(rows, "flop") * share, numbers(rows, "byte"), keys])
+    flop, byte, keys = (numbers(rows, name) for name in ("flop", "byte", "kv_len"))
+    return np.column_stack([np.ones(len(rows)), flop * computed_share(rows), byte, keys])
+
+
+def computed_share(rows: Table) -> Matrix:
+    """Return the share of an attention's scores that kernels compute (n): with a mask whole tiles, about half."""
+    queries, keys = numbers(rows, "q_len"), numbers(rows, "kv_len")
+    masked = (numbers(rows, "causal") > 0) & (queries > 1)
+    later, square = 1 - np.maximum(queries - TILE, 0) / (2 * keys), 0.5 * (1 + TILE / np.maximum(keys, TILE))
+    return np.where(masked, np.where(queries < keys, later, square), 1.0)
 
 
 OF_PART, FULL = ("attention", "full"), 0.9
@@ -434,7 +435,8 @@ def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_
 
 def expert_features(rows: Table) -> Matrix:
     """Return the features of a mixture's experts (n × 9)."""
-    b, m, n, k, experts, top_k = _logs(rows, "b", "m", "n", "k", "experts", "top_k")
+    names = ("b", "m", "n", "k", "experts", "top_k")
+    b, m, n, k, experts, top_k = (np.log2(numbers(rows, name)) for name in names)
     each = m + top_k - experts
     return np.column_stack([m, k, n, b, experts, top_k, each, each + b + k + n, b + k + n])
 

@@ -21,7 +21,7 @@ from fomkit.core.measurement import Surface, TypicalTables, chip_words, kind_of_
 from fomkit.core.units import BLOCKS_OF_FP8, ITEM_BYTE
 from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction import tiles
+from fomkit.prediction import families, tiles
 from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, same_texts, weighted_median
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import Flags, Matrix, Places, Surfaces, Texts, side_by_side, surface_values, surfaces
@@ -419,7 +419,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
     `rows`: COSTED rows. `machine`: with ``typical``, the surfaces of others. Its own timings are not used, nor are
     those of architectures that it excludes. `interval`: share of intervals that should contain the truth.
     """
-    rows = as_rows(rows)
+    warm = families.warm_part(rows := as_rows(rows), machine.device)
     if is_in(rows, "kind", "attention").any():
         rows = rows.assign(kind=tiles.by_parts(rows))
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
@@ -440,7 +440,7 @@ def typical_utilisation(rows: Table, machine: Machine, interval: float) -> Typic
             ends[:, own], sources[own] = _of_tiles(rows.take(own), group[1], *known)
             in_tiles[own] = True
         predict = partial(_of_group, group=group, machine=machine, interval=interval)
-        found = used_as_in_parts(rows.take(at), predict) if len(at) else None
+        found = used_as_in_parts(rows.take(at), warm[at], predict) if len(at) else None
         if found is not None and is_product:
             ends[:, at], sources[at] = _thinned(rows.take(at), group, machine, interval, found)
         elif found is not None:
