@@ -454,7 +454,7 @@ def test_ops_of_a_training_are_the_same_whatever_runs_their_kernels(tmp_path: Pa
                 summed = ops["compiled"].loc[f"feed-forward {by}, by bias"]
                 assert set(summed["numel"]) == {32 * places * width}
         if name == "olmo2-7b":  # one norm of all heads, not one of each
-            rows = {float(one.loc["norms of queries and keys", "row"].iloc[0]) for one in
+            rows = {float(one.loc[["norms of queries and keys"], "row"].iloc[0]) for one in
                     (ops["vendor"], ops["compiled"])}  # fmt: skip
             assert rows == {8192}
 

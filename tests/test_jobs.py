@@ -171,8 +171,8 @@ def test_a_stage_updates_the_tensors_of_its_own_blocks(a100: Machine, monkeypatc
 
     monkeypatch.setattr(TransformerPlan, "update", asked_for)
     found.at(2, 2)
-    # Of a block the weights and biases of six products, queries, keys and values apart, and of two norms.
-    assert asked == [16 * 24 / 2 + 4]
+    # Of a block the weights and biases of four products, queries, keys and values in one, and of two norms.
+    assert asked == [12 * 24 / 2 + 4]
 
 
 def test_blocks_that_are_left_over_go_to_inner_stages(a100: Machine) -> None:
