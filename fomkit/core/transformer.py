@@ -320,6 +320,11 @@ class Transformer:
                 object.__setattr__(self, name, size)
 
     @property
+    def norm_tensors(self) -> int:
+        """The parameter tensors of one norm, each as long as the stream is wide."""
+        return 1 if self.gated else 2
+
+    @property
     def gated(self) -> bool:
         """Whether a feed-forward layer has a third product, which gates its activation."""
         return self.style == "llama"
@@ -409,7 +414,7 @@ class Transformer:
 
     def block_parameters(self, expert: int = 1) -> int:
         """Count a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""
-        feed, norm = self.block.feed, self.hidden * (1 if self.gated else 2)
+        feed, norm = self.block.feed, self.hidden * self.norm_tensors
         of_feed = (
             feed.parameters(self.hidden, self.experts // expert)
             if isinstance(feed, Experts)
@@ -440,6 +445,6 @@ class Transformer:
     @property
     def parameters(self) -> int:
         """Parameters of the whole model."""
-        last_norm = self.hidden * (1 if self.gated else 2)
+        last_norm = self.hidden * self.norm_tensors
         of_blocks = sum(many * of.block_parameters() for many, of in self.kinds)
         return of_blocks + self.embedding_parameters + last_norm

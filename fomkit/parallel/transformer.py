@@ -428,5 +428,5 @@ def sizes_rows(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool
     *blocks, words, head = training_rows(shape, split, Many(1, BATCH), "seq" if any_seq else shape.seq)
     rows = [{**row, "count": round(many * row["count"], 9)}
             for (many, _), block in zip(shape.kinds, blocks, strict=True) for row in block]  # fmt: skip
-    tensors = sum(many * tensors_of(of.block, 2 - of.gated) for many, of in shape.kinds) + TENSORS_OUTSIDE
+    tensors = sum(many * tensors_of(of.block, of.norm_tensors) for many, of in shape.kinds) + TENSORS_OUTSIDE
     return [*rows, *words, *head, *update_rows(parameters, tensors, clip=False, dtype=dtype)]

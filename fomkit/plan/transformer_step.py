@@ -140,7 +140,7 @@ class TransformerStep:
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
         of_blocks = held.blocks / of_rest + held.experts / of_experts
         numel = of_blocks + (held.words + held.table) / of_rest
-        each = [tensors_of(of.block, 2 - of.gated, layout.expert) for _, of in self.shape.kinds]
+        each = [tensors_of(of.block, of.norm_tensors, layout.expert) for _, of in self.shape.kinds]
         tensors = float(sum(map(mul, each, blocks))) + TENSORS_OUTSIDE
         return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip)
 

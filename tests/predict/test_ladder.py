@@ -202,6 +202,19 @@ def test_a_matrix_may_lie_in_a_cache_of_256_mib_and_in_no_larger_one(k, kept):
     assert found.evidence(0).startswith(f"from a table; {said}")
 
 
+@pytest.mark.parametrize(("caches", "share"), [(0.99, 0.2), (1.15, 0.5), (1.3, 1.0), (4.0, 1.0)])
+def test_a_cache_ends_gradually(caches: float, share: float) -> None:
+    """Traffic of 1.3 caches takes what memory needs, that of one cache nothing, and half between them half."""
+    rows, floor_s = add_costs(table(gemm(8192, 1, 8192))), 4 * (8192 * 8192 + 2 * 8192) / 1e12
+    held = fact(floor_s * 1e12 / caches)
+    known = machine(Device(peaks=(Peak("fp32", "vector", fact(1e13)),), byte_per_s=fact(1e12), cache_byte=held))
+    times = as_answers({0: Timed(*(floor_s * part for part in (0.2, 0.1, 0.3)), "interpolated", "", "a table")})
+    value, low, high = prior.name_bounds(as_rows(rows), times, known).times[:, 0] / floor_s
+    raised = share if share == 0.2 else share / prior.REACHED
+    assert (value, low) == pytest.approx((raised, 0.1 if share == 0.2 else share))
+    assert high == pytest.approx(1.5 * raised)  # as far above as before
+
+
 def test_a_machine_that_nobody_timed_reaches_no_more_of_its_bandwidth_than_others() -> None:
     rows, floor_s = add_costs(table(gemm(11000, 1, 11000))), 4 * (11000 * 11000 + 2 * 11000) / 1e12
     known = machine(Device(peaks=(Peak("fp32", "vector", fact(1e13)),), byte_per_s=fact(1e12)))
