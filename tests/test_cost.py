@@ -399,7 +399,7 @@ def test_energy_at_the_wall_needs_no_factor() -> None:
 def test_nothing_stated_is_unknown_carbon() -> None:
     done = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", "--carbon", "0.4 kg/kWh, operator"])
     assert done.exit_code == 0
-    assert "carbon: unknown; p100 states no energy figures" in done.stdout
+    assert "carbon: unknown; neither idle power nor energy per flop or byte is stated" in done.stdout
 
 
 # --- epochs to a target ----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from fomkit.core.machine import TIMED_OPS, AveragePower, Energy, Fact, FlopEnerg
 from fomkit.core.units import parse_quantity
 from fomkit.merit.footprint import Sample, counted, integrate
 from fomkit.plan.energy import (
+    EnergyEstimate,
     Workload,
     _workload,
     add_energy,
@@ -461,12 +462,53 @@ def test_a_mean_power_above_the_limit_is_told(write: Write, share: float, said: 
 def test_a_limit_alone_bounds_and_gives_no_energy(write: Write) -> None:
     path = str(write("  scope: chip\n  limit: {power: 300 W, source: example}\n"))
     said = told("estimate", "p1b3", "--target", path)
-    assert "energy: p1b3 on mine: missing, neither idle power nor energy per flop or byte is stated" in said
-    assert "not an average" in said
+    assert "energy: p1b3 on mine: at most " in said
+    assert "by the power limit of 300 W a chip (not an average)\n" in said
     (one,) = json.loads(told("estimate", "p1b3", "--target", path, "--json"))["models"]
-    assert one["energy_j"]["step"] is None
-    assert one["energy_j"]["basis"] is None
-    assert one["energy_j"]["step_at_most"] > 0
+    energy = one["energy_j"]
+    assert (energy["step"], energy["run"], energy["basis"]) == (None, None, None)
+    assert energy["step_at_most"] == pytest.approx(300 * one["step_s"]["high"])
+    assert energy["run_at_most"] == pytest.approx(300 * one["run_s"]["high"])
+    cost = json.loads(told("cost", "p1b3", "--target", path, "--json"))["energy_j"]
+    assert (cost["run"], cost["run_at_most"], cost["limit_w"]) == (None, energy["run_at_most"], 300)
+
+
+def of_job(path: Path, model: str, layout: str) -> tuple[fomkit.Estimate, EnergyEstimate]:
+    found = fomkit.estimate(model, path, nodes=2, layout=layout, batch=64)
+    energy = energy_of_estimate(found)
+    assert found.job is not None
+    assert energy is not None
+    return found, energy
+
+
+BF16 = "{dtype: bf16, engine: matrix, rate: 40 TFLOP/s, source: example}"
+SERVER = """node: {devices: 4}
+links:
+  - {tier: node, alpha: 5 us, bandwidth: 100 GB/s, direction: each, source: example}
+  - {tier: system, alpha: 5 us, bandwidth: 25 GB/s, direction: each, source: example}
+"""
+
+
+def test_the_energy_of_a_run_on_several_devices(write: Write) -> None:
+    """A mean power of the model holds for its copies; parts of it take that of timed ops; a limit bounds both."""
+    timed = "    - {workload: timed ops, power: 200 W, source: log}\n"
+    path = write(WHOLE + SERVER)
+    found, energy = of_job(path, "resnet50", "data=8")
+    assert energy.method is None  # the power was measured at batch 32, a device has 8 samples
+    assert "priced on one device only" in energy.missing[0]
+    assert energy.most_step_j == pytest.approx(8 * 300 * found.step.high)
+    found, energy = of_job(write(WHOLE.replace(" batch: 32,", "") + SERVER), "resnet50", "data=8")
+    assert (energy.method.name, energy.method.basis, energy.devices) == ("average_power", "modelled", 8)
+    assert energy.step.energy_j.value == pytest.approx(8 * 245 * found.step.value)
+    assert energy.run.energy_j.value == pytest.approx(8 * 245 * found.run_time.run_s.value)
+    assert "without the energy of links and switches" in energy.notes
+    path = write(WHOLE.replace("  limit", timed + "  limit") + SERVER)
+    path.write_text(path.read_text().replace("peak: [", f"peak: [{BF16}, "))
+    found, energy = of_job(path, "megatron/gpt-22b", "tensor=8")
+    busy = found.job.compute_s.value / found.step.value
+    assert 0.1 < busy < 0.95
+    assert energy.method.name == "power_of_ops"
+    assert energy.step.energy_j.value == pytest.approx(8 * (200 * busy + 40 * (1 - busy)) * found.step.value)
 
 
 def test_a_machine_that_states_nothing_has_no_energy() -> None:

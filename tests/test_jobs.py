@@ -597,7 +597,7 @@ def test_a_phase_is_spread_over_nodes_as_a_line_is(own: Path) -> None:
     assert line["days"] == model["days"]
     assert model["run_s"] == line["run_s"]
     assert model["excludes"] == line["excludes"]
-    assert "their energy and that of their links is not modelled" in " ".join(model["energy_missing"])
+    assert "neither idle power nor energy per flop or byte is stated" in model["energy_missing"]
 
 
 def test_mistakes_in_a_phases_job_are_told_with_their_line(own: Path) -> None:

@@ -26,10 +26,10 @@ FACTS = {
     "rtx-4090": (165.2, 330.3, 82.6, 1008, 24, 450, 2022),
     "rtx-5090": (209.5, 419, 104.8, 1792, 32, 575, 2025),
     "rtx-pro-6000": (503.8, 1007.6, 126, 1792, 96, 600, 2025),
-    "b300-sxm": (2250, 4500, 75, 8000, 270, None, 2025),
-    "gb300": (2500, 5000, 80, 8000, 279, None, 2025),
+    "b300-sxm": (2250, 4500, 75, 8000, 270, 1400, 2025),
+    "gb300": (2500, 5000, 80, 8000, 279, 1400, 2025),
     "mi210": (181, None, 22.6, 1638, 64, 300, 2022),
-    "mi250": (181.05, None, 22.65, 1638, 64, None, 2021),
+    "mi250": (181.05, None, 22.65, 1638, 64, 280, 2021),
     "mi300x": (1307.4, 2614.9, 163.4, 5300, 192, 750, 2023),
     "mi325x": (1307.4, 2614.9, 163.4, 6000, 256, 1000, 2024),
     "gaudi-3": (1835, 1835, None, 3670, 128, 900, 2024),
@@ -213,6 +213,19 @@ def test_a_limit_alone_is_no_energy_and_says_so_in_a_line() -> None:
         ("neither idle power nor energy per flop or byte is stated",),
         72,
     )
+
+
+def test_only_machines_whose_makers_print_no_limit_of_a_chip_state_none() -> None:
+    """Google and Amazon print none, and those of a GH200 and of two phones are of more than the chip."""
+    without = {row["name"] for row in fomkit.show("machines").content["machines"]
+               if fomkit.machine(row["name"]).energy is None}  # fmt: skip
+    assert without == {"a", "x86-lecture", "gh200-96gb", "gh200-144gb", "graviton4", "iphone-6", "iphone-7",
+                       "raspberry-pi-3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7",
+                       "trainium-2"}  # fmt: skip
+    limits = {
+        name: fomkit.machine(name).energy.limit_w.value for name in ("v100", "a100-sxm", "h100-sxm", "gb200")
+    }
+    assert limits == {"v100": 300, "a100-sxm": 400, "h100-sxm": 700, "gb200": 1200}
 
 
 def test_machines_are_listed_and_searched() -> None:

@@ -15,7 +15,7 @@ from fomkit.core.units import DAY_S
 from fomkit.merit import measured_steps, rated_lines
 from fomkit.merit.measured_steps import Explained, MeasuredRuns
 from fomkit.merit.one_off_costs import inference_of
-from fomkit.plan.energy import NO_ENERGY, energy_of_estimate
+from fomkit.plan.energy import energy_of_estimate
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit
 from fomkit.plan.options import Options, choose_scope
@@ -175,8 +175,7 @@ def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> Ph
         deviations=(*found.deviations, *estimated.deviations),
     )  # fmt: skip
     if spent is None or spent.method is None or spent.run is None:
-        nothing = NO_ENERGY if estimated.job else f"{estimated.machine.name} states no energy"
-        missing = spent.missing if spent else (nothing,)
+        missing = spent.missing if spent else (f"{estimated.machine.name} states no energy",)
         return replace(found, energy_missing=missing)
     return replace(
         found, energy_j=spent.run.energy_j.scaled(runs * found.phase.runs), energy_scope=spent.method.scope

@@ -11,21 +11,26 @@ from fomkit.core.model import CACHE
 from fomkit.core.units import KWH_J, UNITS, by_key, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
 from fomkit.output.values import NO_SPREAD, UNFIT, job_lines, mark_of, run_notes, seconds
+from fomkit.plan.energy import NO_FIGURES
 from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from fomkit.merit.footprint import Carbon
     from fomkit.merit.one_off_costs import Paid, PaidOnce, Term
     from fomkit.plan.content import AnyEnds, EnergyUsed, Estimated, Priced, Stated
-    from fomkit.verbs.cost import CostContent
+    from fomkit.verbs.cost import CostContent, Spending
     from fomkit.verbs.machine_view import EnergyStated
     from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Phase, Sum
 
 
 def _joule(value: float) -> str:
-    """Format an energy; from 0.1 kWh on also in kWh, the unit of bills."""
-    text = format_quantity(value, "energy_j", 3)
-    return f"{text} ({format_number(value / KWH_J, 3)} kWh)" if value >= KWH_J / 10 else text
+    """Format an energy; from 0.1 kWh on also in kWh or MWh, the units of bills."""
+    text, kwh = format_quantity(value, "energy_j", 3), value / KWH_J
+    if kwh < 0.1:
+        return text
+    return (
+        f"{text} ({format_number(kwh, 3)} kWh)" if kwh < 10_000 else f"{text} ({format_number(kwh / 1e3, 3)} MWh)"
+    )
 
 
 def format_energy(span: AnyEnds) -> str:
@@ -40,11 +45,18 @@ def format_energy(span: AnyEnds) -> str:
     return f"{_joule(span['value'])} ({low} … {high})"
 
 
-def _limit(energy: EnergyUsed) -> str:
-    if energy["step_at_most"] is None:
-        return ""
-    most = format_quantity(energy["step_at_most"], "energy_j", 3)
-    return f"; at most {most} per step, by the chip's power limit of {energy['limit_w']:g} W (not an average)"
+def _most_text(limit_w: float, **at_most: float | None) -> str:
+    """Format the bounds of an energy that follow from the power limit of a chip."""
+    most = [f"{_joule(value)} per {what}" for what, value in at_most.items() if value is not None]
+    return f"at most {' and '.join(most)}, by the power limit of {limit_w:g} W a chip (not an average)"
+
+
+def _mean_unknown(missing: Sequence[str], limit_w: float | None, **at_most: float | None) -> str:
+    """Format an energy that is bounded by the power limit at most, and why its mean is unknown."""
+    why = "; ".join(missing)
+    if limit_w is None:
+        return f"missing, {why}"
+    return _most_text(limit_w, **at_most) + ("" if why == NO_FIGURES else f"; its mean is unknown: {why}")
 
 
 def _process(energy: EnergyStated | EnergyUsed) -> str:
@@ -76,19 +88,17 @@ def energy_facts(energy: EnergyStated | None) -> Iterator[tuple[str, Stated, str
 def format_terms(one: Estimated) -> str:
     """Format the terms of a step's energy, one a line, with their shares and origin; "" without any."""
     energy = one["energy_j"]
-    if energy is None:
+    step = energy and energy["step"]
+    if energy is None or step is None:
         return ""
-    step = energy["step"]
-    if step is None:
-        return f"{energy_line(one, energy)}\n"
     devices = f", {energy['devices']} devices" if energy["devices"] > 1 else ""
     lines = [f"energy of a step{devices}, by {str(energy['method']).replace('_', ' ')} ({energy['from']}):"]
     lines += [
         f"  {name}: {format_energy(term)}, {term['value'] / step['value']:.1%}"
         for name, term in energy["terms_step"].items()
     ]
-    if _limit(energy):
-        lines.append(f"  {_limit(energy).removeprefix('; ')}")
+    if energy["limit_w"]:
+        lines.append(f"  {_most_text(energy['limit_w'], run=energy['run_at_most'], step=energy['step_at_most'])}")
     return "\n".join([*lines, f"  {energy_line(one, energy)}", ""])
 
 
@@ -104,7 +114,7 @@ def energy_lines(models: Sequence[Estimated]) -> list[str]:
             lines.append(energy_line(*similar[0]))
             continue
         limit_w = similar[0][1]["limit_w"]
-        limit = f"; the chip's power limit is {limit_w:g} W (not an average)" if limit_w else ""
+        limit = f"; the power limit is {limit_w:g} W a chip (not an average)" if limit_w else ""
         lines.append(f"energy: {len(similar)} models on {target}: missing, {'; '.join(reasons)}{limit}")
     return lines
 
@@ -113,7 +123,8 @@ def energy_line(one: Estimated, energy: EnergyUsed) -> str:
     """Format the energy of a model's step, run and unit on a machine, or why it is unknown."""
     head, run, unit = f"energy: {one['model']} on {one['target']}: ", energy["run"], energy["unit"]
     if energy["step"] is None:
-        return f"{head}missing, {'; '.join(energy['missing'])}{_limit(energy)}"
+        bounds = {"run": energy["run_at_most"], "step": energy["step_at_most"]}
+        return f"{head}{_mean_unknown(energy['missing'], energy['limit_w'], **bounds)}"
     parts = [f"{format_energy(energy['step'])} per step"]
     if run is not None:
         parts.append(f"{_joule(run['value'])} per run")
@@ -257,6 +268,13 @@ def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | Non
     page.lines(f"  {note}" for note in carbon["notes"])
 
 
+def _run_energy(energy: Spending) -> str:
+    if energy["run"] is None:
+        return _mean_unknown(energy["missing"], energy["limit_w"], run=energy["run_at_most"])
+    notes = "".join(f"; {note}" for note in energy["notes"])
+    return f"{format_energy(energy['run'])} per run; {energy['basis']}, scope {energy['scope']}{notes}"
+
+
 def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/cost/1`` as text."""
     page = Page(screen)
@@ -275,8 +293,8 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
         page.lines(f"  {note}" for note in goal["notes"])
     _add_inference(page, content, currency)
     energy, carbon = content["energy_j"], content["carbon"]
-    if energy is not None and energy["run"] is not None:
-        page.line(f"energy of a run: {format_energy(energy['run'])}, {energy['basis']}, scope {energy['scope']}")
+    if energy is not None:
+        page.line(f"energy: {_run_energy(energy)}")
     if carbon is not None:
         _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
     if (gain := content["speedup"]) is not None:

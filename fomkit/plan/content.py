@@ -40,7 +40,7 @@ EnergyUsed = TypedDict("EnergyUsed", {
     "step": Ends | None, "epoch": Ends | None, "run": Ends | None, "unit": Ends | None, "scope": str | None,
     "basis": str | None, "method": str | None, "from": str | None, "process_m": float | None, "devices": int,
     "idle_share": float | None, "terms_step": dict[str, Ends], "step_at_most": float | None,
-    "limit_w": float | None, "missing": list[str], "notes": list[str],
+    "run_at_most": float | None, "limit_w": float | None, "missing": list[str], "notes": list[str],
 })  # fmt: skip
 Terms = TypedDict("Terms", {
     "passes_s": dict[str, Ends], "device_s": Ends, "host_launch_s": Ends | None, "paced_s": Ends | None,
@@ -83,7 +83,7 @@ def energy_content(estimate: Estimate) -> EnergyUsed | None:
         **{"from": method and method.message}, process_m=method and method.process_m,
         scope=method.scope if method else stated.scope if stated else None, basis=method and method.basis,
         method=method and method.name, idle_share=share, terms_step=step.terms if step else {},
-        step_at_most=found.most_step_j,
+        step_at_most=found.most_step_j, run_at_most=found.most_run_j,
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fomkit.core.units import agree, by_key
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fomkit.parallel.step import ParallelStep
     from fomkit.plan.estimate import Estimate
 
 NEGLIGIBLE = 1e-3
@@ -179,6 +180,9 @@ def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
     return Method("power_of_ops", add_independent(parts), one.scope, "modelled", message)
 
 
+NO_FIGURES = "neither idle power nor energy per flop or byte is stated"
+
+
 def choose_method(
     energy: Energy, workload: Workload, work: Work, level: float
 ) -> tuple[Method | None, tuple[str, ...]]:
@@ -192,10 +196,7 @@ def choose_method(
     missing = list(work.missing)
     if energy.idle_w is None:
         nothing = energy.byte_j is None and not energy.per_flop
-        return None, ("neither idle power nor energy per flop or byte is stated",) if nothing else (
-            "the idle power is not stated",
-            *missing,
-        )
+        return None, (NO_FIGURES,) if nothing else ("the idle power is not stated", *missing)
     if missing:
         return None, tuple(missing)
     idle = energy.idle_w.span(level).scaled(1 / (energy.devices or 1))
@@ -216,9 +217,9 @@ class Spent:
         return Spent(self.energy_j.scaled(factor), terms)
 
 
-def at_most(energy: Energy, time_s: Span) -> float | None:
-    """Return the most energy [J] that one chip can use in a time; None where its power limit is not stated."""
-    return None if energy.limit_w is None else energy.limit_w.value * time_s.high
+def at_most(energy: Energy, time_s: Span | None, chips: int = 1) -> float | None:
+    """Return the most energy [J] of chips in a time; None where their power limit or the time is unknown."""
+    return None if energy.limit_w is None or time_s is None else chips * energy.limit_w.value * time_s.high
 
 
 def spend(method: Method, time_s: Span, work: Work, most_j: float | None = None) -> Spent:
@@ -272,7 +273,8 @@ class EnergyEstimate:
 
     `method`: None where the machine's figures are not sufficient; ``missing`` then lists what is not stated.
     `step`, `epoch`, `run`, `unit`: None where the energy or the time is unknown.
-    `most_step_j`: upper bound of a chip's step [J], where its limit is stated.
+    `most_step_j`, `most_run_j`: upper bounds of all chips [J], where their limit and the time are stated.
+    `limit_w`: power limit of a chip [W].
     `notes`: remarks on the figures for the reader.
     """
 
@@ -284,14 +286,19 @@ class EnergyEstimate:
     run: Spent | None = None
     unit: Spent | None = None
     most_step_j: float | None = None
+    most_run_j: float | None = None
     limit_w: float | None = None
     notes: tuple[str, ...] = ()
 
 
 def _workload(estimate: Estimate) -> Workload:
-    busy = estimate.step_time.device_s.value / estimate.step.value if estimate.step.value else 1.0
-    measured = estimate.basis == "measured"
-    return Workload(estimate.model.name, estimate.sizes.get("batch"), estimate.precision, busy, measured)
+    """Return the work of one device: without a layout its step, else its microbatch and all of its waits."""
+    measured, job = estimate.basis == "measured", estimate.job
+    batch, busy_s = estimate.sizes.get("batch"), estimate.step_time.device_s
+    if job is not None:
+        batch, busy_s = job.samples // job.replicas // job.microbatches, job.compute_s
+    busy = busy_s.value / estimate.step.value if estimate.step.value else 1.0
+    return Workload(estimate.model.name, batch, estimate.precision, min(busy, 1.0), measured)
 
 
 def _epoch_work(estimate: Estimate, energy: Energy, figures: Figures, step: Work) -> Work:
@@ -327,7 +334,37 @@ def _notes(estimate: Estimate, energy: Energy, method: Method, step: Spent) -> t
     return tuple(messages)
 
 
-NO_ENERGY = "each run uses several devices, and their energy and that of their links is not modelled"
+NO_WORK = "the energy of flop and bytes is priced on one device only, and no mean power of 'timed ops' is stated"
+NO_LINKS = "without the energy of links and switches"
+
+
+class Chosen(NamedTuple):
+    """The method for the energy of a device, or what is missing, and its work in a step and an epoch."""
+
+    method: Method | None
+    missing: tuple[str, ...]
+    step: Work = Work({})
+    epoch: Work = Work({})
+    notes: tuple[str, ...] = ()
+
+
+def _method_of_step(estimate: Estimate, energy: Energy) -> Chosen:
+    """Choose for a step on one device."""
+    figures, filled = figures_for(estimate.ops, energy)
+    work = price_work(estimate.ops, energy, figures, estimate.step.level)
+    method, missing = choose_method(energy, _workload(estimate), work, estimate.step.level)
+    notes = filled if method is not None and method.counts_work else ()
+    return Chosen(method, missing, work, _epoch_work(estimate, energy, figures, work), notes)
+
+
+def _method_of_job(estimate: Estimate, energy: Energy, job: ParallelStep) -> Chosen:
+    """Choose for a device of a run on several; a power measured for a model applies to its copies, no parts."""
+    level, workload = estimate.step.level, _workload(estimate)
+    known = _average(energy, workload, level) if job.layout.model_devices == 1 else None
+    method = known or _of_ops(energy, workload, level)
+    if method is not None:
+        return Chosen(replace(method, basis="modelled"), (), notes=() if job.devices == 1 else (NO_LINKS,))
+    return Chosen(None, (NO_WORK,) if energy.idle_w else choose_method(energy, workload, Work({}), level)[1])
 
 
 def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
@@ -336,30 +373,27 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     The figures are for the devices of one run. The energy leaves out what the times leave out. During start-up and
     validation idle power is counted as far as these times are known.
     """
-    energy, level = estimate.machine.energy, estimate.step.level
+    energy, job, run = estimate.machine.energy, estimate.job, estimate.run_time
     if energy is None:
         return None
-    if estimate.job is not None:
-        return EnergyEstimate(None, (NO_ENERGY,), estimate.job.devices)
-    devices, run = estimate.model.run.devices_per_run, estimate.run_time
-    figures, formats_filled = figures_for(estimate.ops, energy)
-    work = price_work(estimate.ops, energy, figures, level)
-    method, missing = choose_method(energy, _workload(estimate), work, level)
-    most = at_most(energy, estimate.step)
+    devices = estimate.model.run.devices_per_run if job is None else job.devices
+    step_j, run_j = (at_most(energy, time_s, devices) for time_s in (estimate.step, run.run_s))
     limit = energy.limit_w.value if energy.limit_w else None
-    if method is None or estimate.coverage["unpriced"] > 0:
-        unpriced = ("some ops have no time",) if estimate.coverage["unpriced"] > 0 else ()
-        return EnergyEstimate(None, (*missing, *unpriced), devices, most_step_j=most, limit_w=limit)
+    chosen = _method_of_step(estimate, energy) if job is None else _method_of_job(estimate, energy, job)
+    unpriced = ("some ops have no time",) if estimate.coverage["unpriced"] > 0 else ()
+    method = chosen.method
+    if method is None or unpriced:
+        return EnergyEstimate(None, (*chosen.missing, *unpriced), devices, most_step_j=step_j, most_run_j=run_j,
+                              limit_w=limit)  # fmt: skip
 
     def spent(time_s: Span | None, done: Work) -> Spent | None:
         return None if time_s is None else spend(method, time_s, done, at_most(energy, time_s)).scaled(devices)
 
-    of_epoch = _epoch_work(estimate, energy, figures, work)
-    of_run = add_work([(of_epoch, float(estimate.model.run.epochs or 0))])
+    of_run = add_work([(chosen.epoch, float(estimate.model.run.epochs or 0))])
     whole = spent(run.run_s, of_run)
-    step = spend(method, estimate.step, work, most)
+    step = spend(method, estimate.step, chosen.step, at_most(energy, estimate.step))
     return EnergyEstimate(
-        method, (), devices, step.scaled(devices), spent(run.epoch_s, of_epoch), whole,
-        whole and whole.scaled(estimate.model.unit.runs), most, limit,
-        (*_notes(estimate, energy, method, step), *(formats_filled if method.counts_work else ())),
+        method, (), devices, step.scaled(devices), spent(run.epoch_s, chosen.epoch), whole,
+        whole and whole.scaled(estimate.model.unit.runs), step_j, run_j, limit,
+        (*_notes(estimate, energy, method, step), *chosen.notes),
     )  # fmt: skip

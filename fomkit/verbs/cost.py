@@ -214,8 +214,10 @@ Inferring = TypedDict("Inferring", {
     "batch": int | None, "latency_s": Ends, "sample_per_s": Ends | None, "money_per_million": Ends | None,
     "bound": str, "excludes": list[str], "deviations": list[str], "conditions": dict[str, Condition],
 })  # fmt: skip
-Spending = TypedDict("Spending", {"run": Ends | None, "unit": Ends | None, "scope": str | None,
-                                  "basis": str | None, "missing": list[str], "notes": list[str]})  # fmt: skip
+Spending = TypedDict("Spending", {
+    "run": Ends | None, "unit": Ends | None, "scope": str | None, "basis": str | None, "run_at_most": float | None,
+    "limit_w": float | None, "missing": list[str], "notes": list[str],
+})  # fmt: skip
 Reaching = TypedDict("Reaching", {
     "metric": str, "target": float, "covers": list[int], "source": str, "epochs": Ends, "to_target_s": Ends,
     "money": Ends | None, "notes": list[str],
@@ -283,7 +285,9 @@ def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     if found is None:
         return None, carbon
     basis = found.method.basis if found.method else None
-    return as_content(Spending, energies, found, scope=scope, basis=basis, missing=missing), carbon
+    spending = as_content(Spending, energies, found, scope=scope, basis=basis, missing=missing,
+                          run_at_most=found.most_run_j)  # fmt: skip
+    return spending, carbon
 
 
 def _to_target_content(one: Cost) -> Reaching | None:
