@@ -40,6 +40,7 @@ from fomkit.verbs.from_measurements import MeasuredWays
 WIDTH = 110
 RETURNED = (
     "fomkit.plan.estimate.Estimate", "fomkit.verbs.compare.Comparison", "fomkit.merit.suites.SuiteResult",
+    "fomkit.merit.suites.SuiteResults",
     "fomkit.plan.op_tables.Prediction", "fomkit.whatif.advise.Advice", "fomkit.verbs.answer.Answer",
     "fomkit.workbook.review.Review", "fomkit.verbs.cost.Cost",
     "fomkit.readers.measurements.ImportedMeasurements", "fomkit.bench.run.Measured",
@@ -225,7 +226,7 @@ FILES: Mapping[str, type[Record]] = {
 }  # fmt: skip
 """What checks each of our files, by the word of its schema."""
 OF_VERB = {"campaign-cost": "campaign", "here": "validate", "grid": "compare", "measured": "measure",
-           "formulas": "show", "convolutions": "show", "profiled": "profile"}  # fmt: skip
+           "formulas": "show", "convolutions": "show", "profiled": "profile", "foms": "fom"}  # fmt: skip
 """The verb whose figures they are, where the JSON has another name."""
 CONTENTS: Mapping[str, str] = {
     "accept": "verbs.suite_content:AcceptContent",
@@ -237,6 +238,7 @@ CONTENTS: Mapping[str, str] = {
     "estimate": "verbs.compare:Study",
     "explain": "plan.evidence:Explanation",
     "fom": "verbs.suite_content:SuiteContent",
+    "foms": "verbs.suite_content:SuitesContent",
     "formulas": "verbs.model_view:Formulas",
     "grid": "validation.grid:GridContent",
     "here": "validation.here:HereContent",

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError, Shown
-from fomkit.merit.suites import SuiteResult
+from fomkit.merit.suites import SuiteResult, SuiteResults
 from fomkit.output.files import to_json
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.op_tables import Prediction
@@ -33,7 +33,7 @@ from fomkit.workbook.review import Review
 
 RESULTS = (
     Advice, Comparison, Cost, Estimate, Prediction, Review, ScalingResult, Sensitivity, Solution, SuiteResult,
-    Swept,
+    SuiteResults, Swept,
 )  # fmt: skip
 
 

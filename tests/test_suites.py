@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,45 @@ def test_the_chain_multiplies_ratio_devices_and_gain(tmp_path: Path, root: Path)
     gained = tmp_path / "kpp.suite.yaml"
     gained.write_text(text.replace("utilisation_gain: 1,", "utilisation_gain: 1.25,"), encoding="utf-8")
     assert result_of(gained, "summit")["fom"]["value"] == pytest.approx(1.25 * 13.8 * 27_648 / 18_688, rel=1e-12)
+
+
+def test_several_targets_stand_side_by_side_as_each_alone(tmp_path: Path) -> None:
+    newest = SPREAD.replace("6 h}", "6 h}, a100-sxm: {time: 2 h, low: 1 h, high: 3 h}")
+    path = str(written(tmp_path, newest, P1B3))
+    alone = {name: json.loads(run(path, "-t", name, "--json").stdout) for name in ("v100", "a100-sxm")}
+    both = json.loads(run(path, "-t", "v100", "-t", "a100-sxm", "--json").stdout)
+    assert (both["schema"], both["baseline"], both["targets"]) == ("fomkit/foms/1", "p100", [*alone])
+    assert both["results"] == [*alone.values()]
+    shown = run(path, "-t", "v100", "-t", "a100-sxm", "--threshold", "1.9", "--allow-excluded").stdout
+    for name, one in alone.items():
+        assert re.search(rf"{name} +{one['fom']['value']:.3f} +\d", shown)
+    assert "P(FOM ≥ 1.900)" in shown
+    assert re.search(r"ONE +2\.000 \(1\.67 … 2\.50\) +5\.000 \(3\.33 … 10", shown)
+    rated = fomkit.fom(path, [fomkit.machine("v100"), "a100-sxm"])
+    assert rated.table["target"].tolist() == ["v100", "v100", "a100-sxm", "a100-sxm"]
+    assert fomkit.fom(path, ["v100"]).content == alone["v100"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-t", "v100", "-t", "v100"), "--target: names v100 twice. Give each machine once."),
+        (("-t", "v100", "-t", "p100"), "p100: is the baseline and the target"),
+        (("-t", "v100", "-t", "a100-sxm", "-o", "b.xlsx"), "b.xlsx: is a workbook, which rates one machine"),
+        (("-t", "v100", "-t", "a100-sxm", "--freeze", "n.suite.yaml"), "Leave --target out"),
+    ],
+)
+def test_targets_that_cannot_stand_side_by_side(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = run(str(written(tmp_path, P1B3)), *arguments)
+    assert isinstance(done.exception, FomkitError)
+    assert said in str(done.exception)
+
+
+def test_one_of_several_targets_without_a_figure_of_merit_is_named(tmp_path: Path) -> None:
+    done = run(str(written(tmp_path, GIVEN, P1B3)), "-t", "v100", "-t", "a100-sxm")
+    assert done.exit_code == 1
+    assert "no FOM of a100-sxm over p100; incomplete: ONE" in done.stdout
+    assert re.search(r"ONE +2 +missing", done.stdout)
 
 
 def test_stated_spreads_give_an_interval_and_a_probability(tmp_path: Path) -> None:

@@ -135,6 +135,13 @@ class SuiteResult(Shown):
         return any(rate.low < rate.high for rate in rates)
 
 
+@dataclass(frozen=True)
+class SuiteResults(Shown):
+    """A suite compared on several targets and one baseline, a result for each target."""
+
+    results: tuple[SuiteResult, ...]
+
+
 _MOVED = 1e-3
 """Absolute logarithm of a rate's ratio above which the rate counts as changed."""
 _NAMED = 3

@@ -1,4 +1,4 @@
-"""Format projections beside measurements: studies, rates, the proof on this machine, public comparisons."""
+"""Format predictions beside measurements: studies, rates, proofs, public comparisons, an accepted machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import level_text
+from fomkit.core.interval import chance_text, level_text
 from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
 from fomkit.output.estimates import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
@@ -16,6 +16,7 @@ from fomkit.profiles.metrics import upper_bounds
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
     from fomkit.validation import grid, here
+    from fomkit.verbs import suite_content as view
 
 MOST_NOTES = 5
 """Largest number of notes in the short text of a comparison."""
@@ -286,6 +287,57 @@ _PUBLISHED = (
 )  # fmt: skip
 _WHAT = {"s": "step", "byte": "activations", "share": "activations"}
 _LEVELS = {"op": "single ops", "model": "whole models", "ratio": "ratios of two machines"}
+
+
+def _accepted_row(line: view.Accepted) -> list[str]:
+    committed, measured, probability = line["committed"], line["measured"], line["probability"]
+    return [
+        line["name"], line["verdict"],
+        "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
+        "none" if measured is None else format_number(measured["value"], 5),
+        "" if line["difference"] is None else f"{line['difference']:+.1%}",
+        "" if probability is None else chance_text(probability),
+        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
+        "yes" if line["required"] else "no", line["basis"], line["party"],
+    ]  # fmt: skip
+
+
+def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> str:
+    """Format for each line the committed and the measured rate, and the verdict."""
+    page = Page(screen)
+    title = f"{content['suite']}, version {content['version']}, on {content['machine']}"
+    page.line(f"{title}: committed against measured")
+    page.rows(
+        ["line", "verdict", figure("lines.committed"), figure("lines.measured"), figure("difference"),
+         figure("probability"), "interval", "required", "basis", "party"],
+        map(_accepted_row, content["lines"]),
+    )  # fmt: skip
+    for line in content["lines"]:
+        if line["committed"] is None:
+            page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
+        for message in line["deviations"]:
+            page.line(f"deviation: {line['name']} was committed under other conditions: {message}", "yellow")
+        if not line["rows"]:
+            page.line(f"note: {line['name']} is not measured: no row names the line or its model", "yellow")
+        if line["contradictory"]:
+            message = "exclude each other, so nothing is met or missed"
+            page.line(f"note: the rows of {line['name']} {message}", "yellow")
+        if line["modelled_share"] > 0.001:
+            share = f"validation and overheads, {line['modelled_share']:.1%} of the run"
+            page.line(f"note: {line['name']}: the step is measured; {share}, are predicted")
+        for row in line["rows"]:
+            if not row["used"]:
+                page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
+    if excluded := dict.fromkeys(term for line in content["lines"] for term in line["excludes"]):
+        page.line(upper_bounds(excluded, "modelled commitments"))
+    for line in content["lines"]:
+        if line["fits"] is False:
+            page.line(f"{UNFIT} {line['name']}: the committed step does not fit the device's memory", "yellow")
+    page.line(
+        f"met: the committed rate is reached with a probability of 90 % or more; missed: 10 % or less, by the "
+        f"{level_text(content['interval'])} interval of the repeats; without one the measured value decides"
+    )
+    return page.text()
 
 
 def _score_cells(line: Entry) -> list[str]:

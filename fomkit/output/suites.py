@@ -1,4 +1,4 @@
-"""Format suites as text: the figure of merit, the review of a returned workbook, the acceptance of a machine."""
+"""Format suites as text: figures of merit of one machine and of several, and the review of a returned workbook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import alone_text, chance_text, level_text
+from fomkit.core.interval import alone_text, chance_text
 from fomkit.core.units import agree, by_key, count_text, format_number
 from fomkit.merit.fom import ACCEPTANCE, MISSED, OF_RATES, PROPOSAL, REACHED
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
@@ -124,9 +124,13 @@ def _rated_cells(line: view.LineContent, sides: tuple[str, str], *, with_unit: b
     yield "" if line["weight"] is None else f"{line['weight']:.1%}"
 
 
+def _verdict_word(threshold: view.Verdict) -> str:
+    return dict(zip(PROPOSAL, ACCEPTANCE, strict=True)).get(threshold["verdict"], threshold["verdict"])
+
+
 def _verdict_line(threshold: view.Verdict) -> str:
     reached, probability = format_number(threshold["threshold"]), threshold["probability"]
-    met = dict(zip(PROPOSAL, ACCEPTANCE, strict=True)).get(threshold["verdict"], threshold["verdict"])
+    met = _verdict_word(threshold)
     if "why" in threshold:
         # The lines are named above, with their shares; in the JSON ``why`` names them.
         why = "it depends on lines above, where the device explains less than half of a measured run"
@@ -138,29 +142,36 @@ def _verdict_line(threshold: view.Verdict) -> str:
     return f"  threshold {reached}: {met}, P(FOM ≥ {reached}) {chance}{bounds}"
 
 
-def _first_lines(content: view.SuiteContent, page: Page) -> None:
+def _first_lines(content: view.SuiteContent) -> Iterator[tuple[str, str]]:
+    """Yield what is said of a suite's lines before the figure of merit, each with its style."""
     old, new = content["baseline"], content["target"]
     for name in (old, new):
         kinds = [line["machines"][name]["kind"] for line in content["lines"]]
         message = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        page.line(f"coverage of {name}: {message}, of {len(kinds)} line{'' if len(kinds) == 1 else 's'}")
+        yield f"coverage of {name}: {message}, of {len(kinds)} line{'' if len(kinds) == 1 else 's'}", ""
     if relative := [line["name"] for line in content["lines"] if line["relative"]]:
-        page.line(f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day")
+        yield f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day", ""
     for line in content["lines"]:
         if line["precisions_differ"] and not line["fixed"].get("precision"):
             formats = [line["machines"][name]["precision"] for name in (old, new)]
             runs = f"runs in {formats[0]} on {old} and in {formats[1]} on {new}"
-            page.line(f"number formats: {line['name']} {runs}; the line does not fix them", "yellow")
+            yield f"number formats: {line['name']} {runs}; the line does not fix them", "yellow"
     for name in (old, new):
         if any(line["machines"][name]["excludes"] is None for line in content["lines"]):
             message = "do not state what they exclude; freeze the next version"
-            page.line(f"frozen rates of {name} {message}", "yellow")
+            yield f"frozen rates of {name} {message}", "yellow"
     for one in content["missing"]:
         left = "required" if one["required"] else "optional, excluded from the mean"
-        page.line(f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow")
+        yield f"missing: {one['line']} on {one['machine']} ({left}): {one['why']}", "yellow"
     for other in content["deviations"]:
         where = f"{other['line']} on {other['machine']}"
-        page.line(f"deviation: {where}: {other['deviation']}; class optimized", "yellow")
+        yield f"deviation: {where}: {other['deviation']}; class optimized", "yellow"
+
+
+def _why_no_merit(content: view.SuiteContent) -> str:
+    lacking = ", ".join(content["incomplete"])
+    reason = f"incomplete: {lacking}" if lacking else "no line has a rate"
+    return f"no FOM of {content['target']} over {content['baseline']}; {reason}"
 
 
 def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> None:
@@ -195,11 +206,10 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     """Format a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
     page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
-    _first_lines(content, page)
+    for text, style in _first_lines(content):
+        page.line(text, style)
     if content["fom"] is None:
-        lacking = ", ".join(content["incomplete"])
-        reason = f"incomplete: {lacking}" if lacking else "no line has a rate"
-        page.line(f"no FOM of {content['target']} over {content['baseline']}; {reason}", "bold")
+        page.line(_why_no_merit(content), "bold")
     else:
         show_merit(page, content["fom"], _units(content))
         if content["threshold"] is not None:
@@ -225,6 +235,60 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     )  # fmt: skip
     page.notes(f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
     page.notes(content["notes"])
+    return page.text()
+
+
+def _ratio_text(line: view.LineContent) -> str:
+    ratio, interval = ("", "") if line["ratio_interval"] is None else _cells_of(line["ratio_interval"])
+    return f"{ratio} ({interval})" if interval else ratio or "missing"
+
+
+def _merit_cells(one: view.SuiteContent) -> Iterator[str]:
+    merit, judged = one["fom"], one["threshold"]
+    yield from (one["target"], *_cells_of(merit))
+    chance = judged and judged["probability"]
+    yield from ("" if chance is None else chance_text(chance), _verdict_word(judged) if judged else "")
+    yield "" if merit is None else merit["worst_basis"]
+
+
+def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
+    """Format the figures of merit of several targets side by side, and each line's ratio to the baseline."""
+    page, results, old = Page(screen), content["results"], content["baseline"]
+    page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
+    for text, style in dict.fromkeys(said for one in results for said in _first_lines(one)):
+        page.line(text, style)
+    page.lines((_why_no_merit(one) for one in results if one["fom"] is None), "bold")
+    reached = next((one["threshold"]["threshold"] for one in results if one["threshold"]), None)
+    above = f"P(FOM ≥ {format_number(reached)})" if reached else "P"
+    page.filled_rows(
+        [
+            "machine",
+            (f"FOM over {old}", "right"),
+            figure("interval"),
+            (above, "right"),
+            "threshold",
+            "worst basis",
+        ],
+        [[*_merit_cells(one)] for one in results],
+    )
+    caveats = by_key(
+        (text, one["target"]) for one in results if one["fom"] is not None for text in merit_caveats(one["fom"])
+    )
+    for text, names in caveats.items():
+        page.line(text if len(names) == len(results) else f"{', '.join(names)}: {text}", "yellow")
+    withheld = (one["threshold"] for one in results if one["threshold"] and "why" in one["threshold"])
+    page.lines(dict.fromkeys(_verdict_line(one).strip() for one in withheld))
+    means = {f"mean: {one['fom']['mean']}; scope: {one['fom']['scope']}": 0 for one in results if one["fom"]}
+    page.lines(means)
+    page.heading(f"units a day over those of {old}, line by line")
+    lines = [[one["lines"][place] for one in results] for place in range(len(results[0]["lines"]))]
+    page.filled_rows(
+        ["line", *((one["target"], "right") for one in results)],
+        [[row[0]["name"], *map(_ratio_text, row)] for row in lines],
+    )
+    each = f"fomkit fom {content['suite']} --target {content['targets'][0]}"
+    page.line(f"Units a day, weights and notes of one machine: '{each}'")
+    page.notes(dict.fromkeys(note for one in results for note in one["notes"]))
     return page.text()
 
 
@@ -370,55 +434,4 @@ def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
         lines = _effect_lines(content["together"], content["not_computed"], content["threshold"])
         _put(page, "all together:", lines, "bold")
     _findings(page, findings)
-    return page.text()
-
-
-def _accepted_row(line: view.Accepted) -> list[str]:
-    committed, measured, probability = line["committed"], line["measured"], line["probability"]
-    return [
-        line["name"], line["verdict"],
-        "missing" if committed is None else format_number(committed["value"], 5) + mark_of(line),
-        "none" if measured is None else format_number(measured["value"], 5),
-        "" if line["difference"] is None else f"{line['difference']:+.1%}",
-        "" if probability is None else chance_text(probability),
-        format_interval(measured, None) if line["spread_stated"] else "no spread stated" if measured else "",
-        "yes" if line["required"] else "no", line["basis"], line["party"],
-    ]  # fmt: skip
-
-
-def format_acceptance(content: view.AcceptContent, screen: Screen = PLAIN) -> str:
-    """Format for each line the committed and the measured rate, and the verdict."""
-    page = Page(screen)
-    title = f"{content['suite']}, version {content['version']}, on {content['machine']}"
-    page.line(f"{title}: committed against measured")
-    page.rows(
-        ["line", "verdict", figure("lines.committed"), figure("lines.measured"), figure("difference"),
-         figure("probability"), "interval", "required", "basis", "party"],
-        map(_accepted_row, content["lines"]),
-    )  # fmt: skip
-    for line in content["lines"]:
-        if line["committed"] is None:
-            page.line(f"note: {line['name']} has no committed rate: {line['committed_from']}", "yellow")
-        for message in line["deviations"]:
-            page.line(f"deviation: {line['name']} was committed under other conditions: {message}", "yellow")
-        if not line["rows"]:
-            page.line(f"note: {line['name']} is not measured: no row names the line or its model", "yellow")
-        if line["contradictory"]:
-            message = "exclude each other, so nothing is met or missed"
-            page.line(f"note: the rows of {line['name']} {message}", "yellow")
-        if line["modelled_share"] > 0.001:
-            share = f"validation and overheads, {line['modelled_share']:.1%} of the run"
-            page.line(f"note: {line['name']}: the step is measured; {share}, are predicted")
-        for row in line["rows"]:
-            if not row["used"]:
-                page.line(f"set aside: {row['where']}: {row['said']}", "yellow")
-    if excluded := dict.fromkeys(term for line in content["lines"] for term in line["excludes"]):
-        page.line(upper_bounds(excluded, "modelled commitments"))
-    for line in content["lines"]:
-        if line["fits"] is False:
-            page.line(f"{UNFIT} {line['name']}: the committed step does not fit the device's memory", "yellow")
-    page.line(
-        f"met: the committed rate is reached with a probability of 90 % or more; missed: 10 % or less, by the "
-        f"{level_text(content['interval'])} interval of the repeats; without one the measured value decides"
-    )
     return page.text()

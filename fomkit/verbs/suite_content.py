@@ -16,7 +16,7 @@ from fomkit.merit.fom import PROPOSAL, verdict
 from fomkit.merit.footprint import Grid, footprint, grid_content, missing_for_wall
 from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
-from fomkit.merit.suites import AcceptedLine, SuiteResult, deviations_of
+from fomkit.merit.suites import AcceptedLine, SuiteResult, SuiteResults, deviations_of
 from fomkit.plan.content import (
     BASES_BY_TRUST,
     Condition,
@@ -68,6 +68,12 @@ SuiteContent = TypedDict("SuiteContent", {
     "frozen": bool, "interval": float | None, "threshold": Verdict | None, "incomplete": list[str],
     "missing": list[Missing], "deviations": list[Deviation], "fom": Merit | None, "lines": list[LineContent],
     "campaigns": list[CampaignDays], "calibrated": NotRequired[Calibrated | None], "notes": list[str],
+})  # fmt: skip
+
+
+SuitesContent = TypedDict("SuitesContent", {
+    "schema": str, "fomkit": str, "suite": str, "title": str, "version": int, "baseline": str,
+    "targets": list[str], "results": list[SuiteContent],
 })  # fmt: skip
 
 
@@ -166,6 +172,15 @@ def suite_content(result: SuiteResult) -> SuiteContent:
         campaigns=_campaigns(result),
         calibrated=None if result.calibration is None else _calibration(result.calibration),
         notes=[*filter(None, [result.moved]), *suite.notes, *dict.fromkeys(messages)],
+    )  # fmt: skip
+
+
+def suites_content(found: SuiteResults) -> SuitesContent:
+    """Convert a suite's results on several targets to ``fomkit/foms/1``."""
+    first, targets = found.results[0], [one.machines[1].name for one in found.results]
+    return as_content(
+        SuitesContent, first.suite, schema="fomkit/foms/1", fomkit=__version__, suite=first.suite.name,
+        baseline=first.machines[0].name, targets=targets, results=[suite_content(one) for one in found.results],
     )  # fmt: skip
 
 

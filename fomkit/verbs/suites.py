@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from fomkit import __version__
 from fomkit.core.errors import FomkitError
@@ -23,10 +23,12 @@ from fomkit.verbs.profiles import as_machine
 # Modules that calculate are imported inside the functions, so that --help starts fast.
 if TYPE_CHECKING:
     from fomkit.core.job import Suite
-    from fomkit.merit.suites import SuiteResult
+    from fomkit.merit.suites import SuiteResult, SuiteResults
     from fomkit.verbs.compare import Comparison
     from fomkit.workbook.records import SheetModel
 
+Named = str | Path | Machine
+"""A machine by name or path, or its profile."""
 _PROPOSAL = re.compile(r"(.+)\.([A-Za-z_]\w*)=(.+)")
 _COUNTS = ("batch", "epochs", "samples")
 
@@ -78,21 +80,32 @@ def _only_other(lines: Suite, baseline: str) -> str:
     return others[0]
 
 
-def _target_of(
-    suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None
-) -> str:
-    """Return the name of the machine that is rated."""
+def _targets_of(lines: Suite, baseline: Machine, target: Named | Sequence[Named] | None) -> list[Machine]:
+    """Return the machines that are rated; raise where one is named twice."""
+    if target is None:
+        target = _only_other(lines, baseline.name)
+    given = target if isinstance(target, list | tuple) else [cast("Named", target)]
+    machines = [as_machine(one, "target") for one in given]
+    names = [one.name for one in machines]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise FomkitError("target", f"names {min(twice)} twice. Give each machine once.")
+    return machines
+
+
+def _target_names(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the names of the machines that a workbook may be for."""
     from fomkit.profiles.suites import load_suite
 
-    if target is not None:
-        return as_machine(target, "target").name
-    lines = load_suite(suite)
-    return _only_other(lines, as_machine(lines.baseline if baseline is None else baseline, "baseline").name)
+    lines, baseline = load_suite(arguments["suite"]), arguments["baseline"]
+    old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
+    return [one.name for one in _targets_of(lines, old, arguments["target"])]
 
 
-def _check_freeze(arguments: Mapping[str, Any], output: Path | None) -> None:
+def _check_output(arguments: Mapping[str, Any], output: Path | None) -> None:
     if arguments["freeze"] is not None and output is not None:
         raise FomkitError("freeze", "freezes the rates of the suite's own baseline only. Leave -o out.")
+    if output is not None and output.suffix == ".xlsx" and len(arguments["target"] or ()) > 1:
+        raise FomkitError(str(output), "is a workbook, which rates one machine. Give one target.")
 
 
 def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answer:
@@ -124,17 +137,20 @@ def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answ
     metavar={"proposals": "LINE.CONDITION=VALUE", "measurements": "CSV", "freeze": "FILE"},
     judges_fit=True,
     # There is no figure of merit, or a requested verdict is withheld.
-    is_incomplete=lambda content: content.get("fom", "") is None or "why" in (content.get("threshold") or {}),
-    before=_check_freeze,
+    is_incomplete=lambda content: any(
+        one.get("fom", "") is None or "why" in (one.get("threshold") or {})
+        for one in content.get("results", [content])
+    ),
+    before=_check_output,
     files=("freeze",),
-    workbook=lambda arguments: [_target_of(*(arguments[name] for name in ("suite", "target", "baseline")))],
+    workbook=_target_names,
 )
 def fom(
-    suite: str | Path, target: str | Path | Machine | None = None, *,
+    suite: str | Path, target: Sequence[str | Path | Machine] | str | Path | Machine | None = None, *,
     baseline: str | Path | Machine | None = None, proposals: Sequence[str] | Mapping[str, Conditions] = (),
     threshold: float | None = None, allow_excluded: bool = False, strict: bool = False,
     interval: float = DEFAULT_LEVEL, measurements: str | Path | None = None, freeze: str | Path | None = None,
-) -> SuiteResult | Answer:  # fmt: skip
+) -> SuiteResult | SuiteResults | Answer:  # fmt: skip
     """Compute the figure of merit (FOM) of a target machine over a baseline on a suite of work.
 
     Lines that are modelled are compared with measured runs of their models, from the shipped tables and from
@@ -147,8 +163,9 @@ def fom(
     ----------
     suite : name or path
         Suite by name or path, for example lecture.
-    target : name, path or profile, optional
-        Machine to rate; default: the only machine besides the baseline whose times the suite states.
+    target : name, path or profile, or a list of them, optional
+        Machine to rate; default: the only machine besides the baseline whose times the suite states. May be
+        repeated: the figures of merit then stand side by side.
     baseline : name, path or profile, optional
         Machine to compare with; default: the suite's.
     proposals : sequence of str, or mapping of Conditions by line
@@ -182,20 +199,25 @@ def fom(
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
     changed = proposals if isinstance(proposals, Mapping) else _parse_proposals(proposals)
     found = _rate_named_suite(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
-    deviations = [f"{one.line.name}: {what}" for one in found.target for what in one.deviations]
+    deviations = [f"{one.line.name}: {what}" for each in found for one in each.target for what in one.deviations]
     if strict and deviations:
         raise FomkitError(
-            found.suite.name,
-            f"`strict` allows no deviation, and these lines deviate: {'; '.join(deviations)}. Leave `strict` out.",
+            found[0].suite.name,
+            f"`strict` allows no deviation, and these lines deviate: {'; '.join(dict.fromkeys(deviations))}. "
+            "Leave `strict` out.",
         )
-    return found
+    if len(found) == 1:
+        return found[0]
+    from fomkit.merit.suites import SuiteResults
+
+    return SuiteResults(tuple(found))
 
 
 def _rate_named_suite(
-    suite: str | Path, target: str | Path | Machine | None, baseline: str | Path | Machine | None,
+    suite: str | Path, target: Named | Sequence[Named] | None, baseline: Named | None,
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
-) -> SuiteResult:  # fmt: skip
+) -> list[SuiteResult]:  # fmt: skip
     from fomkit.merit.suites import rate_lines, run_suite
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
@@ -206,12 +228,17 @@ def _rate_named_suite(
         raise FomkitError("threshold", f"is {threshold!r}. Give a number from {_LEAST:g} to {1 / _LEAST:g}.")
     options, lines = options_of(interval=interval), replace(lines, threshold=threshold or lines.threshold)
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
-    new = as_machine(_only_other(lines, old.name) if target is None else target, "target")
+    targets = _targets_of(lines, old, target)
     taken = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
     known, unread = all_measured()
-    found = run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
     now = rate_lines(replace(lines, frozen={}), old, options, load_model) if lines.frozen else ()
-    return replace(found, unread=tuple(unread), now=now if old.name == lines.baseline else ())
+    return [
+        replace(
+            run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken),
+            unread=tuple(unread), now=now if old.name == lines.baseline else (),
+        )
+        for new in targets
+    ]  # fmt: skip
 
 
 _LEAST = 1e-12

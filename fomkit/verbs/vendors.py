@@ -95,7 +95,7 @@ def accept(
         When a profile or the table is unknown or invalid.
     """
     from fomkit.merit.suites import accept as _accept
-    from fomkit.output.suites import format_acceptance
+    from fomkit.output.comparisons import format_acceptance
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import read_measurements

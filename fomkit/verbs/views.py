@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.core.errors import FomkitError, View, nearest_names
 from fomkit.output.money import format_cost, format_terms
 from fomkit.output.screen import PLAIN, Page, Screen
-from fomkit.output.suites import format_review, format_suite
+from fomkit.output.suites import format_review, format_suite, format_suites
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.output.values import format_interval
@@ -178,6 +178,16 @@ def _suite(found: Any) -> Answer:
     return Answer(content, content["lines"], format_suite, unfit_named(every), unread)
 
 
+def _suites(found: Any) -> Answer:
+    from fomkit.verbs.suite_content import suites_content
+
+    each = [_suite(one) for one in found.results]
+    rows = [{"target": one.content["target"], **line} for one in each for line in one.rows]
+    unfit = dict.fromkeys(line for one in each for line in one.unfit)
+    said = dict.fromkeys(line for one in each for line in one.said)
+    return Answer(suites_content(found), rows, format_suites, [*unfit], [*said])
+
+
 def _swept(found: Any) -> Answer:
     content = found.content
     none = f"{content['model']} on {content['target']}: no point of the sweep fits the device's memory"
@@ -189,7 +199,7 @@ ANSWERS: Mapping[str, Callable[[Any], Answer]] = {
     "Prediction": _predicted, "Review": _reviewed, "Sensitivity": _decision,
     "ScalingResult": lambda of: Answer(of.content, of.content["points"], format_scaling,
                                        of.content["does_not_fit"]),
-    "Solution": _decision, "SuiteResult": _suite, "Swept": _swept,
+    "Solution": _decision, "SuiteResult": _suite, "SuiteResults": _suites, "Swept": _swept,
 }  # fmt: skip
 """By the name of its class, the function that converts a verb's result to an `Answer`."""
 
