@@ -213,7 +213,7 @@ class TransformerPlan:
     dtype: str
     where: str
     low: str = ""
-    _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
+    _pieces: dict[tuple[kernels.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
     _updates: dict[tuple[float, float, float, bool], Work] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[Stage, int, Work, str, str], Busy] = field(default_factory=dict, repr=False)
@@ -238,8 +238,8 @@ class TransformerPlan:
         check_covered(timed, (), self.where)
         return timed
 
-    def _split(self, layout: Layout, samples: float) -> transformer.Split:
-        return transformer.Split(
+    def _split(self, layout: Layout, samples: float) -> kernels.Split:
+        return kernels.Split(
             samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low, layout.context,
             layout.whole_experts,
         )  # fmt: skip
