@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import Span, divide, multiply_independent
+from fomkit.core.interval import ROUNDING, Span, divide, multiply_independent
 from fomkit.core.measurement import MEASURED_LEVEL, Measurement
 from fomkit.core.model import LastBatch
 from fomkit.merit.fom import FigureOfMerit, figure_of_merit
@@ -27,12 +27,6 @@ from fomkit.plan.estimate import Estimate, check_one_device, with_step
 from fomkit.verbs.compare import Comparison, rates, unfit_of
 
 Verdict = Literal["agree", "disagree", "ambiguous"]
-_ROUNDING = 1e-9
-
-
-def inside(span: Span, value: float) -> bool:
-    """Return whether a value is in an interval, bounds included, up to rounding of the last digits."""
-    return span.low * (1 - _ROUNDING) <= value <= span.high * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -60,12 +54,12 @@ class TwoWays:
     def overlap(self) -> bool:
         """Whether the intervals of the two ways overlap."""
         one, other = self.predicted.step, self.scaled.step
-        return one.low <= other.high * (1 + _ROUNDING) and other.low <= one.high * (1 + _ROUNDING)
+        return one.low <= other.high * (1 + ROUNDING) and other.low <= one.high * (1 + ROUNDING)
 
     @property
     def baseline_holds(self) -> bool:
         """Whether the measured step is in the interval predicted for the baseline."""
-        return inside(self.baseline.step, self.measured.step.value)
+        return self.baseline.step.contains(self.measured.step.value)
 
     @property
     def verdict(self) -> Verdict:
@@ -73,7 +67,7 @@ class TwoWays:
         if not self.overlap:
             return "disagree"
         one, other = self.predicted.step, self.scaled.step
-        mutual = inside(one, other.value) and inside(other, one.value)
+        mutual = one.contains(other.value) and other.contains(one.value)
         return "agree" if mutual and self.baseline_holds else "ambiguous"
 
     @property
@@ -236,7 +230,7 @@ def _baseline(one: MeasuredEstimate) -> OfBaseline:
         OfBaseline, model=predicted.model.name, baseline=predicted.machine.name,
         measured_step_s=measured and measured.step, spread_stated=measured and measured.spread_stated,
         predicted_step_s=predicted.step,
-        in_predicted_interval=None if measured is None else inside(predicted.step, measured.step.value),
+        in_predicted_interval=None if measured is None else predicted.step.contains(measured.step.value),
         used=[_row_content(reading) for reading in one.readings if reading.step is not None],
         set_aside=[_row_content(reading) for reading in one.readings if reading.step is None],
     )  # fmt: skip
