@@ -65,6 +65,11 @@ class Attention:
     rotary: bool = True
     latent: Latent | None = None
 
+    @property
+    def cached(self) -> int:
+        """The numbers that a token adds to the cache of keys and values."""
+        return self.latent.rank + self.latent.rotary if self.latent else 2 * self.kv_heads * self.head_dim
+
     def parameters(self, hidden: int, source: int = 0) -> int:
         """Count the parameters for a stream of width ``hidden``; keys and values read ``source`` wide if given."""
         if self.latent is not None:
@@ -238,9 +243,14 @@ class Architecture:
 
     def _counted(self, experts: int | None) -> int:
         blocks = sum(many * self.block_parameters(block, experts) for many, block in self.blocks)
+        return blocks + self.outside_parameters
+
+    @property
+    def outside_parameters(self) -> int:
+        """The parameters outside all blocks."""
         ends = sum(stack.last_norm for stack in self.stacks) * self.norm_parameters
         biases = self.head_bias * (self.classes or self.vocabulary)
-        return blocks + ends + self.embedding_parameters + biases + sum(one.parameters for one in self.front)
+        return ends + self.embedding_parameters + biases + sum(one.parameters for one in self.front)
 
     @property
     def embedding_parameters(self) -> int:

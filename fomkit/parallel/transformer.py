@@ -60,7 +60,7 @@ def _latent(step: Step, one: Attention, stream: Stream) -> bool:
     step.norm("norm of keys and values", own, latent.rank)
     step.run("positions", "positions", tokens.times((heads + 1) * latent.rotary))
     if not step.trains:
-        step.stream("to the cache", "copy", tokens.times(latent.rank + latent.rotary), (1, 1))
+        step.stream("to the cache", "copy", tokens.times(one.cached), (1, 1))
     if step.mode == "decode":
         step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
         # Scores use rank and positions, sums the rank only; the cache holds both once for all heads.
@@ -97,7 +97,7 @@ def _own_attention(step: Step, one: Attention, stream: Stream) -> None:
     if step.megatron:
         step.stream("queries, keys, values joined", "copy", tokens.times(three), (1, 1), back=True)
     if not step.trains and one.causal:
-        step.stream("to the cache", "copy", tokens.times(2 * one.kv_heads * width), (1, 1))
+        step.stream("to the cache", "copy", tokens.times(one.cached), (1, 1))
     step.keep(tokens.times(three))
     step.attend("attention", one, stream, (one.heads, one.kv_heads, width))
     if step.megatron and step.unfused:

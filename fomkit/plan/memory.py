@@ -336,7 +336,7 @@ def _whole_units_byte(shape: Transformer, layout: Layout, microbatches: int) -> 
     from fomkit.parallel.step import block_parameters
 
     block = max(map(sum, block_parameters(shape, layout)))
-    root = (shape.architecture.embedding_parameters + 2 * shape.hidden) / layout.tensor
+    root = shape.architecture.outside_parameters / layout.tensor
     whole = 2 * block + root if layout.zero == 3 else 0.0
     waiting = shape.blocks if layout.scatter == "last" and microbatches > 1 else 1
     return SHORT_BYTE * whole + layout.gradient_byte * (waiting * block + root)

@@ -175,8 +175,8 @@ class TransformerStep:
         One of each kind of block, as if the model had blocks of this kind only.
         """
         group, apart = self._replica_groups(replicas)
-        ends = self.shape.architecture.embedding_parameters + 2 * self.shape.hidden
-        root, found = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),)), []
+        ends = self.shape.architecture.outside_parameters / self.layout.tensor
+        root, found = traffic.Unit((traffic.Piece(ends, group),)), []
         for (rest, of_experts), hiding in zip(self._block_pieces, passes, strict=True):
             experts = [traffic.Piece(of_experts, apart)] if of_experts else []
             unit, byte = traffic.Unit((traffic.Piece(rest, group), *experts)), self.layout.gradient_byte
