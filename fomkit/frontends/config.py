@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -109,7 +108,8 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
         kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
     )  # fmt: skip
     made = found.architecture
-    wanted, own = (Counter(block for many, block in of for _ in range(many)) for of in (blocks, made.blocks))
+    wanted, own = ({block: sum(many for many, one in of if one == block) for _, block in of}
+                   for of in (blocks, made.blocks))  # fmt: skip
     # Learnt positions that --seq does not use are not in these sizes, nor are other norms, or none.
     plain = replace(shape, decoder=replace(shape.decoder, blocks=blocks))
     return found if wanted == own and made.parameters == plain.parameters else None
