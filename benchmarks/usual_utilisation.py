@@ -36,7 +36,7 @@ import pandas as pd
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Surface, kind_of_work, on_series
 from fomkit.ops.pricing import add_costs
-from fomkit.prediction.estimates import is_in
+from fomkit.prediction.estimators import is_in
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
 from fomkit.prediction.rates import SHOWN, balance_of, op_seconds, throttled

@@ -100,7 +100,7 @@ def test_rows_under_other_conditions_are_set_aside(folder: Path) -> None:
     assert code == 1
     assert {line["verdict"] for line in lines.values()} == {"not measured"}
     assert "batch is 256" in lines["TWO"]["rows"][0]["said"]
-    assert "batch is 64; 20 is expected" in lines["GIVEN"]["rows"][0]["said"]
+    assert "batch is 64, the line's is 20" in lines["GIVEN"]["rows"][0]["said"]
 
 
 def test_rows_of_a_given_line_must_state_what_is_compared(folder: Path) -> None:
@@ -112,8 +112,8 @@ def test_rows_of_a_given_line_must_state_what_is_compared(folder: Path) -> None:
     _, lines = accepted(folder, *rows)
     assert lines["GIVEN"]["verdict"] == "not measured"
     said = " ".join(row["said"] for row in lines["GIVEN"]["rows"])
-    assert "devices is 8; 1 is expected" in said
-    assert "scope is node; device is expected" in said
+    assert "devices is 8, the line's is 1" in said
+    assert "scope is node, the line's is device" in said
     assert "devices is not stated" in said
 
 

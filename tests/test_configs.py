@@ -25,8 +25,8 @@ from fomkit.frontends.config_file import KNOWN, read_architecture
 from fomkit.ops.fusion import NOTES, Fusion
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops
-from fomkit.parallel.kernels import as_table, tensors_of
-from fomkit.parallel.transformer import TENSORS_OUTSIDE, Split, training_rows
+from fomkit.parallel.kernels import Split, as_table, tensors_of
+from fomkit.parallel.transformer import TENSORS_OUTSIDE, training_rows
 from fomkit.plan.content import token_per_s
 from fomkit.plan.memory_of import step_memory
 from fomkit.profiles.models import load_model

@@ -200,7 +200,7 @@ def test_the_delivery_of_the_page_is_judged(tmp_path) -> None:
     told = accept(tmp_path / "example.suite.yaml", "v100", tmp_path / "delivered.csv").content
     assert [one["verdict"] for one in told["lines"]] == ["met", "met"]
     aside = [row["said"] for one in told["lines"] for row in one["rows"] if not row["used"]]
-    assert aside == ["its batch is 64; 20 is expected"]
+    assert aside == ["its batch is 64, the line's is 20"]
 
 
 @pytest.mark.usefixtures("files")

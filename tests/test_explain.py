@@ -18,7 +18,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.ops.groups import identities
 from fomkit.ops.pricing import work_out
-from fomkit.output.estimates import format_evidence
+from fomkit.output.explained import format_evidence
 from fomkit.output.screen import Screen
 from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate, estimate

@@ -25,7 +25,7 @@ from fomkit.core.model import Data
 from fomkit.merit.content import _recorded_time
 from fomkit.merit.measured_steps import MeasuredRuns, explained_models, read_row
 from fomkit.ops.tables import MEASUREMENTS
-from fomkit.output.estimates import format_from_measurements
+from fomkit.output.explained import format_from_measurements
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options
 from fomkit.readers.measurements import read_measurements

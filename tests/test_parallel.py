@@ -18,6 +18,7 @@ from fomkit.core.machine import Device, Link, Machine
 from fomkit.core.transformer import Transformer
 from fomkit.merit.one_off_costs import amortised_share
 from fomkit.ops.tables import empty_table
+from fomkit.parallel.kernels import Split
 from fomkit.parallel.step import (
     check_layout,
     check_schedule,
@@ -31,7 +32,7 @@ from fomkit.parallel.traffic import (
     overlapped,
     replica_traffic,
 )
-from fomkit.parallel.transformer import Split, training_rows
+from fomkit.parallel.transformer import training_rows
 from fomkit.plan.job import daly_s, useful_share, young_s
 from fomkit.plan.memory import activation_byte, split_standing
 from fomkit.plan.options import change_machine

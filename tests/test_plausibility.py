@@ -21,7 +21,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.tables import empty_table
 from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimators import as_rows
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import machines
 from fomkit.profiles.claims import best_slips, claims_of, families_of, utilisation_at

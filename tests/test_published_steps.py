@@ -12,9 +12,9 @@ from fomkit.core.interval import Span
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.transformer import Latent, Transformer
-from fomkit.parallel.kernels import update_rows
+from fomkit.parallel.kernels import Split, update_rows
 from fomkit.parallel.step import check_layout, stages_of
-from fomkit.parallel.transformer import Split, training_rows
+from fomkit.parallel.transformer import training_rows
 from fomkit.plan.memory_of import reserve_of
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links

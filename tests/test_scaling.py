@@ -354,7 +354,7 @@ def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
     """Shared among all 8, no expert has a second copy. Sums are of 4 bytes, twice 7/8 of what all devices hold."""
     step = stepper_of(mixed, machine, Layout(expert=8), Options()).at(8, 32)
     one = 2 * 512 * 2048 + 2048 + 512
-    common = 4 * (MIXED.block_parameters() - 8 * one) + MIXED.embedding_parameters
+    common = 4 * (MIXED.block_parameters() - 8 * one) + MIXED.architecture.embedding_parameters
     assert step.sent_byte["replicas"] == pytest.approx(4 * 2 * 7 / 8 * common)
     half = stepper_of(mixed, machine, Layout(expert=4), Options()).at(8, 32)
     assert half.sent_byte["replicas"] - step.sent_byte["replicas"] == pytest.approx(4 * 2 * 1 / 2 * 4 * 2 * one)
@@ -363,7 +363,7 @@ def test_experts_are_summed_among_those_that_hold_them(machine, mixed):
     assert half.memory_byte - step.memory_byte == pytest.approx(18 * 4 * one)
     # Of two stages each holds two of the four blocks.
     staged = stepper_of(mixed, machine, Layout(expert=8, pipeline=2, microbatch=1), Options()).at(16, 64)
-    of_stage = 2 * (MIXED.block_parameters() - 8 * one) + MIXED.embedding_parameters
+    of_stage = 2 * (MIXED.block_parameters() - 8 * one) + MIXED.architecture.embedding_parameters
     assert staged.sent_byte["replicas"] == pytest.approx(4 * 2 * 7 / 8 * of_stage)
 
 
@@ -412,7 +412,7 @@ def test_a_share_of_the_state_alone_gathers_nothing(machine, mixed):
     """In ZeRO's first stage each of 8 replicas has an eighth of 12 bytes per parameter, and all gradients."""
     steppers = [stepper_of(mixed, machine, Layout(zero=zero), Options()) for zero in (0, 1)]
     whole, shared = (sum(one.held(8, 32).values()) for one in steppers)
-    parameters = 4 * MIXED.block_parameters() + MIXED.embedding_parameters
+    parameters = 4 * MIXED.block_parameters() + MIXED.architecture.embedding_parameters
     assert whole - shared == pytest.approx(12 * 7 / 8 * parameters)
 
 

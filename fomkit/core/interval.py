@@ -11,6 +11,8 @@ from statistics import NormalDist
 DEFAULT_LEVEL = 0.8
 LEAST_LEVEL, MOST_LEVEL = 0.01, 0.999
 """Least and largest level of an interval that may be asked for: no table of errors describes rarer ones."""
+ROUNDING = 1e-9
+"""Relative difference below which two figures count as equal."""
 ALIKE = 2.0
 """Largest ratio of two boards' times of one work for boards of one chip: one that is further apart is another, or
 cut, or throttled, whatever its profile says of its chip."""
@@ -51,8 +53,8 @@ class Span:
         return self.value, self.low, self.high
 
     def contains(self, value: float) -> bool:
-        """Whether a value is in the interval, whose ends belong to it."""
-        return self.low <= value <= self.high
+        """Whether a value is in the interval, whose ends belong to it, up to rounding of the last digits."""
+        return self.low * (1 - ROUNDING) <= value <= self.high * (1 + ROUNDING)
 
     def scaled(self, factor: float) -> Span:
         """Multiply by a number known without error, 0 or above."""

@@ -26,6 +26,11 @@ class Latent:
     rotary: int
     value: int
 
+    @property
+    def head_dim(self) -> int:
+        """The mean width of a head's key and value, as that of attention's kernel."""
+        return (self.plain + self.rotary + self.value) // 2
+
     def whole_parameters(self, hidden: int) -> int:
         """Count the parameters that no heads share out: what compresses, and the norms after it."""
         queries = self.query_rank * (hidden + 1)
@@ -59,6 +64,11 @@ class Attention:
     per_head: int = 0
     rotary: bool = True
     latent: Latent | None = None
+
+    @property
+    def cached(self) -> int:
+        """The numbers that a token adds to the cache of keys and values."""
+        return self.latent.rank + self.latent.rotary if self.latent else 2 * self.kv_heads * self.head_dim
 
     def parameters(self, hidden: int, source: int = 0) -> int:
         """Count the parameters for a stream of width ``hidden``; keys and values read ``source`` wide if given."""
@@ -233,14 +243,22 @@ class Architecture:
 
     def _counted(self, experts: int | None) -> int:
         blocks = sum(many * self.block_parameters(block, experts) for many, block in self.blocks)
+        return blocks + self.outside_parameters
+
+    @property
+    def outside_parameters(self) -> int:
+        """The parameters outside all blocks."""
         ends = sum(stack.last_norm for stack in self.stacks) * self.norm_parameters
-        words = self.vocabulary * self.hidden
+        biases = self.head_bias * (self.classes or self.vocabulary)
+        return ends + self.embedding_parameters + biases + sum(one.parameters for one in self.front)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """The parameters of words, of an output of its own, and of positions and the like."""
         out = (
             self.classes if self.head == "classes" else self.vocabulary * (self.head == "words" and not self.tied)
         )
-        biases = self.head_bias * (self.classes or self.vocabulary)
-        front = sum(one.parameters for one in self.front)
-        return blocks + ends + words + out * self.hidden + biases + front + sum(n for _, n in self.further)
+        return (self.vocabulary + out) * self.hidden + sum(n for _, n in self.further)
 
     @property
     def parameters(self) -> int:
@@ -310,36 +328,16 @@ class Transformer:
 
     def __post_init__(self) -> None:
         """Set the default sizes of the feed-forward layer and the heads where none are stated."""
-        usual = {"feed_forward": 4 * self.hidden, "kv_heads": self.heads, "head_dim": self.hidden // self.heads}
-        if (latent := self.latent) is not None:  # attention's kernel is that of the mean width of key and value
-            both = latent.plain + latent.rotary + latent.value
-            object.__setattr__(self, "kv_heads", self.heads)
-            object.__setattr__(self, "head_dim", both // 2)
+        width = self.hidden // self.heads if self.latent is None else self.latent.head_dim
+        usual = {"feed_forward": 4 * self.hidden, "kv_heads": self.heads, "head_dim": width}
         for name, size in usual.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, size)
 
     @property
-    def norm_tensors(self) -> int:
-        """The parameter tensors of one norm, each as long as the stream is wide."""
-        return 1 if self.gated else 2
-
-    @property
     def gated(self) -> bool:
         """Whether a feed-forward layer has a third product, which gates its activation."""
         return self.style == "llama"
-
-    @property
-    def attention_width(self) -> int:
-        """Width of queries, keys and values together."""
-        if self.latent is not None:
-            return self.heads * (2 * (self.latent.plain + self.latent.rotary) + self.latent.value)
-        return (self.heads + 2 * self.kv_heads) * self.head_dim
-
-    @property
-    def context_width(self) -> int:
-        """Width of what attention returns, of all heads."""
-        return self.heads * (self.latent.value if self.latent is not None else self.head_dim)
 
     def fault(self, given: Collection[str]) -> str:
         """Say what is wrong with these sizes, of which ``given`` were stated; "" if nothing.
@@ -412,39 +410,25 @@ class Transformer:
         feed = self.block.feed
         return feed.slots(self.seq, self.capacity_factor) if isinstance(feed, Experts) else 0
 
+    @cached_property
+    def architecture(self) -> Architecture:
+        """The architecture that these sizes describe, in bf16."""
+        blocks: list[tuple[int, Block]] = []
+        for many, of in self.kinds:
+            narrow, seen = round(many * of.window_share) if of.window else 0, of.block
+            plain = replace(seen, attention=replace(seen.attention, window=0))
+            blocks += [(count, block) for count, block in ((narrow, seen), (many - narrow, plain)) if count]
+        return Architecture(
+            "decoder", self.hidden, self.vocabulary, "rms" if self.gated else "layer", None,
+            Stack(tuple(blocks), "seq"), self.tied, "bf16",
+            further=() if self.gated else (("positions", self.seq * self.hidden),),
+        )  # fmt: skip
+
     def block_parameters(self, expert: int = 1) -> int:
         """Count a block's parameters on one of ``expert`` devices, which share the experts and copy the rest."""
-        feed, norm = self.block.feed, self.hidden * self.norm_tensors
-        of_feed = (
-            feed.parameters(self.hidden, self.experts // expert)
-            if isinstance(feed, Experts)
-            else feed.parameters(self.hidden)
-        )
-        return self.block.attention.parameters(self.hidden) + of_feed + self.norms * norm
-
-    def shared_parameters(self, expert: int) -> int:
-        """Count the parameters of a block's experts on one of ``expert`` devices that share them; 0 for one."""
-        feed = self.block.feed
-        return (
-            0
-            if expert == 1 or not isinstance(feed, Experts)
-            else self.experts // expert * feed.each.parameters(self.hidden)
-        )
-
-    @property
-    def whole_parameters(self) -> int:
-        """Parameters of a block that a tensor group does not split: what compresses queries, keys and values."""
-        return self.latent.whole_parameters(self.hidden) if self.latent is not None else 0
-
-    @property
-    def embedding_parameters(self) -> int:
-        """Parameters of words (once or twice, see ``tied``) and of positions."""
-        positions = 0 if self.gated else self.seq
-        return (self.vocabulary * (1 if self.tied else 2) + positions) * self.hidden
+        return self.architecture.block_parameters(self.block, self.experts // expert)
 
     @property
     def parameters(self) -> int:
         """Parameters of the whole model."""
-        last_norm = self.hidden * self.norm_tensors
-        of_blocks = sum(many * of.block_parameters() for many, of in self.kinds)
-        return of_blocks + self.embedding_parameters + last_norm
+        return self.architecture.parameters

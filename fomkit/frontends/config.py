@@ -71,8 +71,8 @@ def _title(shape: Architecture) -> str:
 
 
 def _alike(block: Block) -> Block:
-    """Return a block without what blocks of a `Transformer` may differ in, or lack: a window, small biases."""
-    attention = replace(block.attention, window=0, bias=(block.attention.bias[0], False), per_head=0)
+    """Return a block of Llama's style without what a `Transformer` leaves out: small biases."""
+    attention = replace(block.attention, bias=(block.attention.bias[0], False), per_head=0)
     feed = replace(block.feed, bias=False) if isinstance(block.feed, FeedForward) else block.feed
     if isinstance(feed, Experts):
         feed = replace(feed, each=replace(feed.each, bias=False), router_bias=0)
@@ -88,30 +88,31 @@ def _layout_sizes(shape: Architecture, seq: int) -> Transformer | None:
     """
     if shape.decoder is None or shape.encoder is not None:
         return None
-    alike = tuple((many, _alike(block)) for many, block in shape.decoder.blocks)
-    narrow = [(many, width) for many, block in shape.decoder.blocks if (width := block.attention.window)]
-    (many, first), (_, block) = alike[0], alike[-1]
+    blocks, style = shape.decoder.blocks, dict[str, Any]()
+    narrow = [(many, width) for many, block in blocks if (width := block.attention.window)]
+    (many, first), (_, block) = blocks[0], blocks[-1]
     one, feed = block.attention, block.feed
-    style: dict[str, Any] = {}
     if isinstance(feed, Experts):
         style = {"experts": feed.count, "top_k": feed.top_k, "shared": feed.shared.width if feed.shared else 0}
         feed = feed.each
         if isinstance(first.feed, FeedForward):
             style |= {"dense_blocks": many, "dense_feed_forward": first.feed.width}
-    if len({of for _, of in alike["dense_blocks" in style :]}) > 1 or len({window for _, window in narrow}) > 1:
-        return None
     if narrow:
         style |= {"window": narrow[0][1], "window_share": sum(many for many, _ in narrow) / shape.decoder.depth}
     if feed.gated:
         style |= {"style": "llama", "head_norm": one.head_norm, "qkv_bias": one.bias[0], "norms": block.norms,
                   "latent": one.latent}  # fmt: skip
+        blocks = tuple((many, _alike(block)) for many, block in blocks)
     found = Transformer(
         shape.hidden, one.heads, shape.decoder.depth, seq, shape.vocabulary, feed.width, "fused",
         kv_heads=one.kv_heads, head_dim=one.head_dim, tied=shape.tied, **style,
     )  # fmt: skip
-    plain = replace(shape, decoder=replace(shape.decoder, blocks=alike)) if feed.gated else shape
+    made = found.architecture
+    wanted, own = ({block: sum(many for many, one in of if one == block) for _, block in of}
+                   for of in (blocks, made.blocks))  # fmt: skip
     # Learnt positions that --seq does not use are not in these sizes, nor are other norms, or none.
-    return found if one.rotary == feed.gated and found.parameters == plain.parameters else None
+    plain = replace(shape, decoder=replace(shape.decoder, blocks=blocks))
+    return found if wanted == own and made.parameters == plain.parameters else None
 
 
 def _narrowed(

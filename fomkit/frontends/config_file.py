@@ -214,7 +214,7 @@ def _decoder(file: Fields, name: str) -> Architecture:
     else:
         heads = kv = file.count("num_attention_heads")
         file.asked.add("num_key_value_heads")  # one per head, computed from the cache
-        width = latent.plain + latent.rotary
+        width = latent.head_dim
     attention = Attention(
         heads, kv, width, kind.biases or (attention_bias, attention_bias), per_head=kind.per_head,
         head_norm=kind.head_norm(heads, kv, width), latent=latent,

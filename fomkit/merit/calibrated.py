@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot
-from typing import NamedTuple
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span, add_independent, at_level, divide, multiply_independent
@@ -17,9 +16,9 @@ from fomkit.core.job import Suite
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.merit.fom import FigureOfMerit, merit_of_rates
-from fomkit.merit.measured_steps import MeasuredStep, Reading, measured_step, read_row
-from fomkit.merit.rated_lines import RatedLine, rates_of
-from fomkit.plan.estimate import Estimate, with_step
+from fomkit.merit.measured_steps import MeasuredEstimate, measured_of
+from fomkit.merit.rated_lines import RatedLine, line_per_day, rates_of
+from fomkit.plan.estimate import with_step
 
 WITHIN = 2.0
 """Factor within which the rest of a step on another machine is assumed to equal the baseline's (80 %), because the
@@ -78,26 +77,6 @@ class Calibration:
         return sum(known), len(known)
 
 
-class _Side(NamedTuple):
-    """A line on one machine: its estimate and its measurements."""
-
-    estimate: Estimate
-    measured: MeasuredStep | None
-    set_aside: tuple[Reading, ...]
-
-
-def _side(rated: RatedLine, machine: Machine, rows: Sequence[Measurement]) -> _Side | None:
-    if rated.alone is None:
-        return None
-    alone = replace(rated.alone, scope="device")  # a step is that of one device at any scope
-    readings = [
-        read_row(row, alone) for row in rows if (row.model, row.machine) == (alone.model.name, machine.name)
-    ]
-    return _Side(
-        rated.alone, measured_step(readings), tuple(reading for reading in readings if reading.step is None)
-    )
-
-
 def rest_of(measured: Span, device: Span) -> Span:
     """Return the part of a measured step [s] that the device does not explain; at least 0.
 
@@ -120,32 +99,27 @@ def target_step(target: Span, device: Span, measured: Span, rest: Span) -> Span:
     return add_independent([target, carried])
 
 
-def _per_day(estimated: Estimate, step: Span, runs: float) -> Span | None:
-    """Return the units of a line a day with another step."""
-    rate = with_step(estimated, step).unit_per_day
-    return None if rate is None else rate.scaled(estimated.model.unit.runs / runs)
-
-
 def _calibrated_line(
-    rated: RatedLine, old: _Side | None, new: _Side | None, baseline: str, level: float
+    rated: RatedLine, old: MeasuredEstimate | None, new: MeasuredEstimate | None, baseline: str, level: float
 ) -> CalibratedLine | str:
     """Calibrate a line, or return the reason why it cannot be calibrated."""
     if old is None or new is None:
         return "it has no estimated rate on one device of each machine"
     if old.measured is None:
-        messages = "; ".join(dict.fromkeys(reading.message for reading in old.set_aside))
+        messages = "; ".join(dict.fromkeys(reading.message for reading in old.readings))
         return f"it has no measurement on {baseline}{f': {messages}' if messages else ''}"
-    runs, device = rated.line.runs, old.estimate.step
+    line, device = rated.line, old.predicted.step
     measured = at_level(old.measured.step, level)
     rest = rest_of(measured, device)
-    step = target_step(new.estimate.step, device, measured, rest)
+    step = target_step(new.predicted.step, device, measured, rest)
     # The measured step of the baseline is on both sides of the ratio, so it adds no error to it.
-    rates = _per_day(old.estimate, Span.exact(measured.value, level), runs), _per_day(new.estimate, step, runs)
+    exact = Span.exact(measured.value, level)
+    rates = line_per_day(with_step(old.predicted, exact), line), line_per_day(with_step(new.predicted, step), line)
     if rates[0] is None or rates[1] is None:  # both have one profile, so both rates are known, or neither
         return "its profile does not define a run"
     found = None if new.measured is None else at_level(new.measured.step, level)
-    there = None if found is None else _per_day(new.estimate, found, runs)
-    return CalibratedLine(rated.line.name, device, measured, rest, step, rates[1], rates[0], found, there)
+    there = None if found is None else line_per_day(with_step(new.predicted, found), line)
+    return CalibratedLine(line.name, device, measured, rest, step, rates[1], rates[0], found, there)
 
 
 def calibrate(
@@ -158,11 +132,14 @@ def calibrate(
     measurements on the baseline, and on the target for comparison; `level`: of the intervals. Raises FomkitError
     when no row is a measurement of any line there.
     """
-    baseline, target = machines
     lines, left_out = [], []
     for rated_old, rated in zip(*sides, strict=True):
-        old, new = _side(rated_old, baseline, rows), _side(rated, target, rows)
-        line = _calibrated_line(rated, old, new, baseline.name, level)
+        old, new = (  # a step is that of one device at any scope
+            None if (own := one.alone) is None
+            else replace(measured_of(replace(own, scope="device"), rows), predicted=own)
+            for one in (rated_old, rated)
+        )  # fmt: skip
+        line = _calibrated_line(rated, old, new, machines[0].name, level)
         if isinstance(line, str):
             left_out.append((rated.line.name, line))
         else:

@@ -53,6 +53,16 @@ class MeasuredStep:
     holds: frozenset[str]
 
 
+def other_condition(conditions: Sequence[tuple[str, object, object]], whose: str) -> str:
+    """Say which stated condition of a row is not the wanted one, the third of each; "" where all are."""
+    for name, stated, wanted in conditions:
+        if stated in (None, ""):
+            return f"its {name} is not stated; {whose} is {wanted}"
+        if stated != wanted:
+            return f"its {name} is {stated}, {whose} is {wanted}"
+    return ""
+
+
 def mismatch(row: Measurement, estimated: Estimate) -> str:
     """Return the reason why a row is no measured time of this estimate; "" where it is one."""
     if row.quantity == "energy_j":
@@ -66,11 +76,8 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
         ("scope", row.scope, estimated.scope),
         ("devices", row.devices, devices),
     ]
-    for name, stated, wanted in conditions:
-        if stated in (None, ""):
-            return f"its {name} is not stated; the estimate's is {wanted}"
-        if stated != wanted:
-            return f"its {name} is {stated}, the estimate's is {wanted}"
+    if reason := other_condition(conditions, "the estimate's"):
+        return reason
     if changed := [name for name in estimated.model.resized(estimated.sizes) if name != "batch"]:
         return f"it does not state {', '.join(changed)}, and the estimate differs from the profile there"
     if row.quantity == "latency_s" and set(estimated.step_time.passes) != {"forward"}:
@@ -146,6 +153,26 @@ def median_of(figures: Sequence[Span]) -> Span:
     """Return the median of measured figures with the widest interval, at the level of their table."""
     low, high = min(one.low for one in figures), max(one.high for one in figures)
     return Span(median(one.value for one in figures), low, high, MEASURED_LEVEL)
+
+
+@dataclass(frozen=True)
+class MeasuredEstimate:
+    """An estimate and its measurements.
+
+    `readings`: all rows about its model and machine, including those set aside.
+    `measured`: None where there is no row, or every row was set aside.
+    """
+
+    predicted: Estimate
+    readings: tuple[Reading, ...]
+    measured: MeasuredStep | None
+
+
+def measured_of(estimated: Estimate, rows: Sequence[Measurement]) -> MeasuredEstimate:
+    """Read the rows about an estimate's model and machine."""
+    pair = estimated.model.name, estimated.machine.name
+    readings = tuple(read_row(row, estimated) for row in rows if (row.model, row.machine) == pair)
+    return MeasuredEstimate(estimated, readings, measured_step(readings))
 
 
 def measured_step(readings: Sequence[Reading]) -> MeasuredStep | None:

@@ -45,6 +45,12 @@ def changed_conditions(fixed: Conditions, proposed: Conditions) -> Conditions:
     return replace(fixed, **{**stated, "quality": proposed.quality, "sizes": {**fixed.sizes, **proposed.sizes}})
 
 
+def line_per_day(estimated: Estimate, line: SuiteLine) -> Span | None:
+    """Return the units of a line a day, of which each has runs of the model; None where a run is unknown."""
+    rate = estimated.unit_per_day
+    return None if rate is None else rate.scaled(estimated.model.unit.runs / line.runs)
+
+
 def deviations(fixed: Conditions, proposed: Conditions) -> tuple[str, ...]:
     """Return each difference between a line's fixed conditions and a proposal; open conditions do not count.
 
@@ -247,9 +253,8 @@ class LineRating:
             one = time_work(under_conditions(model, run), self.machine, options, line.job)
         except FomkitError as error:
             return replace(rated, missing=str(error))
-        if one.unit_per_day is None:
+        if (rate := line_per_day(one, line)) is None:
             return replace(rated, missing=NO_RUN.format(name))
-        rate = one.unit_per_day.scaled(model.unit.runs / line.runs)
         return replace(
             rated,
             unit_per_day=rate,

@@ -16,7 +16,7 @@ from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
 from fomkit.merit.fom import ACCEPTANCE, Acceptance, FigureOfMerit, merit_of_rates, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
-from fomkit.merit.rated_lines import LineRating, Load, RatedLine, rates_of
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, line_per_day, rates_of
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.run import unit_per_day
@@ -270,34 +270,21 @@ class AcceptedLine:
         return "ambiguous" if self.contradictory else verdict(self.probability, ACCEPTANCE)
 
 
-def _mismatch(row: Measurement, line: RatedLine, suite: Suite) -> str:
-    """Return the reason why a row is no measurement of a line without a model profile; "" where it is one."""
-    if row.basis != "measured":
-        return f"its basis is {row.basis}, not measured"
-    if row.quantity != "run_s":
-        return f"{row.quantity} of a line without a model profile does not give the time of a run; measure run_s"
-    fixed = line.line.conditions
-    wanted: list[tuple[str, object, object]] = [
-        ("scope", row.scope, suite.scope),
-        ("devices", row.devices, 1),
-        ("batch", row.batch, fixed.batch),
-        ("precision", row.precision, fixed.precision),
-    ]
-    for name, stated, expected in wanted:
-        if stated in (None, "") and expected is not None:
-            return f"its {name} is not stated; {expected} is expected"
-        if expected is not None and stated != expected:
-            return f"its {name} is {stated}; {expected} is expected"
-    return ""
-
-
 def _of_given(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Measurement]) -> AcceptedLine:
     """Compare measured runs of a line that has no model profile; their units are the line's."""
-    readings = []
+    fixed, readings = line.line.conditions, []
     for row in rows:
-        reason = _mismatch(row, line, suite)
-        step = None if reason else row.span
-        readings.append(Reading(row, step, reason or "a run"))
+        wanted: list[tuple[str, object, object]] = [
+            ("scope", row.scope, suite.scope), ("devices", row.devices, 1), ("batch", row.batch, fixed.batch),
+            ("precision", row.precision, fixed.precision),
+        ]  # fmt: skip
+        reason = measured_steps.other_condition([one for one in wanted if one[2] is not None], "the line's")
+        if row.basis != "measured":
+            reason = f"its basis is {row.basis}, not measured"
+        elif row.quantity != "run_s":
+            what = f"{row.quantity} of a line without a model profile does not give the time of a run"
+            reason = f"{what}; measure run_s"
+        readings.append(Reading(row, None if reason else row.span, reason or "a run"))
     found = measured_steps.measured_step(readings)
     rate = None
     if found is not None:
@@ -323,9 +310,8 @@ def _accepted(line: RatedLine, suite: Suite, machine: Machine, rows: Sequence[Me
     if found is None:
         return AcceptedLine(line, None, False, readings)
     rolled = with_step(one, found.step)
-    rate = rolled.unit_per_day
-    scaled = rate.scaled(one.model.unit.runs / line.line.runs) if rate is not None else None
-    return AcceptedLine(line, scaled, found.spread_stated, readings, _modelled_share(rolled))
+    rate = line_per_day(rolled, line.line)
+    return AcceptedLine(line, rate, found.spread_stated, readings, _modelled_share(rolled))
 
 
 def accept(

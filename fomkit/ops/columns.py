@@ -1,7 +1,7 @@
 """The columns of a table as arrays, each read once; a text column is stored as codes and distinct words (`Words`).
 
 Values derived from a column, such as its logarithms or the rows that hold a word, are computed once per row of the
-table, however many sizes of an op each row represents (`fomkit.prediction.estimates.Rows`). `cached` keeps any
+table, however many sizes of an op each row represents (`fomkit.prediction.estimators.Rows`). `cached` keeps any
 result while the table that it was computed from is in use; tables of profiles never change.
 """
 

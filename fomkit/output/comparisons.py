@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import chance_text, level_text
 from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
-from fomkit.output.estimates import energy_text
+from fomkit.output.explained import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
 from fomkit.output.values import UNFIT, format_interval, mark_of
 from fomkit.profiles.metrics import upper_bounds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.interval import level_text
 from fomkit.core.units import agree, count_text, format_mebibyte, format_number, format_quantity
 from fomkit.ops.views import TYPE_COLUMNS
-from fomkit.output.estimates import measured_lines
+from fomkit.output.explained import measured_lines
 from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, fitting, named_sizes, table_of_numbers
 from fomkit.output.values import format_coverage, format_interval, seconds
 

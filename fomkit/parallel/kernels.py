@@ -1,6 +1,7 @@
 """The rows of a step's ops, as they are added: products, attention, ops of elements, collectives, the update.
 
-An op is added once. In training its gradients are stated beside it, and run after the forward pass in reverse.
+An op is added once. In training its gradients are stated beside it, and run after the forward pass in reverse; so
+are the tensors that it keeps for them.
 Sizes are numbers, or expressions in named sizes. So one statement of a model makes the op table of a profile,
 which holds for every batch and length, and the ops of one device of a layout.
 """
@@ -16,7 +17,7 @@ import pandas as pd
 
 from fomkit.core.machine import Tier
 from fomkit.core.model import CACHE, TO_SHORT
-from fomkit.core.transformer import ATTENTION, UPDATE, Attention, Block, Experts
+from fomkit.core.transformer import ATTENTION, UPDATE, Attention, Block, Experts, Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.fusion import KERNELS, ONE_KERNEL, Fusion, Part
 from fomkit.ops.precision import BLOCKS
@@ -80,6 +81,29 @@ class Stream(NamedTuple):
         return self.samples.times(self.length)
 
 
+class Split(NamedTuple):
+    """The part of one microbatch that is on one device of a tensor group.
+
+    ``samples``: its tokens, in whole samples; ``context``: devices that share each sequence;
+    ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products;
+    ``expert``: devices that share the experts, which are ``whole_experts`` or split too;
+    ``low``: number format of the linear layers of blocks, "" = dtype.
+    """
+
+    samples: float
+    tensor: int
+    sequence: bool
+    dtype: str
+    expert: int = 1
+    low: str = ""
+    context: int = 1
+    whole_experts: bool = False
+
+    def slots(self, shape: Transformer) -> float:
+        """Return the slots for tokens that a device sends to the experts, and receives for its own experts."""
+        return self.samples / (self.tensor if self.whole_experts else 1) * shape.experts * shape.expert_slots
+
+
 class Sharing(NamedTuple):
     """Devices that share a step, and the tier of the links between them."""
 
@@ -99,7 +123,8 @@ class Step:
     of blocks' linear layers, "" = `dtype`. `unfused`: whether scores of attention are written out. `narrow`: share
     of the blocks with a window that have it. `capacity`: slots of an expert over its even share of the tokens.
     `group`: the devices that share the step. `apart`: those that share whole experts, and exchange their tokens;
-    among them are the group's, each with a part of the group's tokens. `count`, `module`: of the ops added next.
+    among them are the group's, each with a part of the group's tokens. `kept`: bytes that gradients
+    read, those of attention's core apart. `count`, `module`: of the ops added next.
     """
 
     dtype: str
@@ -116,6 +141,8 @@ class Step:
     apart: Sharing = ALONE
     rows: list[Row] = field(default_factory=list)
     gradients: list[list[Row]] = field(default_factory=list)
+    kept: list[Many] = field(default_factory=list)
+    kept_in_core: list[Many] = field(default_factory=list)
     count: int = 1
     module: str = ""
 
@@ -133,6 +160,10 @@ class Step:
         """Add the gradients of all ops since the last call, in reverse order."""
         self.rows += [row for group in reversed(self.gradients) for row in group]
         self.gradients.clear()
+
+    def keep(self, numel: Many, byte: int = 0) -> None:
+        """Note a tensor that gradients read; ``byte``: of an element; default: of the step's format."""
+        self.kept.append(numel.times(byte or ITEM_BYTE[self.dtype]))
 
     def row(self, op: str, kind: str, way: str, cells: Mapping[str, Any]) -> Row:
         """Make the row of an op; ``way``: its pass."""
@@ -152,17 +183,18 @@ class Step:
                      message_byte=byte)  # fmt: skip
 
     def product(self, op: str, tokens: Many, wide: int, reduced: int, *, bias: bool = False,
-                own: Many | None = None, batches: int = 1, experts: int = 0,
+                own: Many | None = None, batches: int = 1, experts: int = 0, reads: Many | None = None,
                 low: bool = True) -> None:  # fmt: skip
         """Add (tokens × reduced)·(reduced × wide), or one such product per expert.
 
         In training, the gradient by weight is added to a sum in fp32. The timed product writes 2 bytes of a number
         where the sum is read and written in 4; this traffic is a row of its own. `own`: tokens whose gradients a
-        bias sums; default: all. `low`: whether a layer takes the low format, if both sides of its weights divide
-        into the format's blocks of scales.
+        bias sums; default: all. `reads`: elements of the input that are kept; default: all. `low`: whether a layer
+        takes the low format, if both sides of its weights divide into the format's blocks of scales.
         """
         low = low and self.low != "" and not (wide % BLOCKS[self.low] or reduced % BLOCKS[self.low])
         many, back = experts or batches, list[Row]()
+        self.keep(tokens.times(many * reduced) if reads is None else reads)
         if self.trains and self.dtype != "fp32":
             summed = Part(", to the fp32 sum", "pointwise", (0, 1), (0, 0), mask=(0, 2))
             back.append(self.kernel(op, summed, "backward", Many(many * wide * reduced)))
@@ -218,6 +250,7 @@ class Step:
 
     def norm(self, op: str, tokens: Many, row: int) -> None:
         """Add a norm of ``row`` numbers per token; with a mean it is one op of the frameworks."""
+        self.keep(tokens.times(row))
         self.run(op, "norm" if self.norms == "rms" else "norm with a mean", tokens.times(row), row)
 
     def attend(self, op: str, one: Attention, stream: Stream, heads: tuple[int, int, int], *,
@@ -269,6 +302,8 @@ def _scores(step: Step, op: str, sizes: tuple[Many, Cell, Cell], heads: tuple[in
     if kv_heads != many and not shared:
         step.run(f"{op}: keys and values repeated", "repeated", samples.times(keys).times(2 * many * width))
     step.multiply(f"{op}: scores", (b, m, keys, of_key), ("by queries", "by keys"))
+    if step.megatron:  # before and after the dropout, and its mask
+        step.kept_in_core.append(samples.times(5 * many).times(queries).times(keys))
     for rule in ("scale, mask, softmax", "dropout") if step.megatron else ("scaled", "masked", "softmax"):
         if masked or rule != "masked":
             step.run(f"{op}: {rule}", rule, samples.times(many).times(queries).times(keys), keys)

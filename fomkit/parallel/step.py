@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import LAYOUT, Layout
-from fomkit.core.transformer import Transformer
+from fomkit.core.transformer import Experts, Transformer
 from fomkit.core.units import agree, count_text
 from fomkit.parallel.traffic import Sent, Traffic
 from fomkit.prediction.exchange import Exchange
@@ -50,44 +50,40 @@ def _check_values(layout: Layout) -> None:
         )
 
 
-def _refusals(layout: Layout) -> list[str]:
-    server = layout.algorithm == "parameter_server"
-    return [
-        why
-        for refused, why in (
-            (layout.expert > 1 and server, "a parameter server with expert parallelism is not modelled: workers "
-                                           "differ in parameters. Choose another algorithm"),
-            (layout.expert > 1 and layout.context > 1, "context with expert parallelism is not modelled, though "
-                                                       "Megatron-LM runs it, with experts on the devices of "
-                                                       "context groups. Choose one"),
-            (layout.whole_experts and not (layout.sequence and layout.expert % layout.tensor == 0),
-             "whole_experts needs sequence, and an expert that is a multiple of tensor. Change these"),
-            (layout.expert_overlap and layout.expert == 1, "expert_overlap hides exchanges with experts that "
-                                                           "devices share. Give expert 2 or more"),
-            (layout.interleave > 1 and layout.pipeline == 1, "interleave splits pipeline stages, but there is "
-                                                             "one stage. Give pipeline 2 or more"),
-            (layout.sequence and layout.tensor == 1, "sequence parallelism shares the tensor group, which is 1. "
-                                                     "Give tensor 2 or more"),
-            (layout.tensor_overlap and not layout.sequence, "tensor_overlap hides gathers and scatters along the "
-                                                            "sequence. Add sequence"),
-            (server and layout.zero > 0, "a parameter server and zero both distribute the update. Choose one"),
-            (server and layout.model_devices > 1, "a parameter server with tensor, context or pipeline "
-                                                  "parallelism is not modelled. Choose another algorithm"),
-            (layout.optimizer == "server" and not server, "an update on the server needs the algorithm "
-                                                          "parameter_server"),
-            (layout.zero > 1 and layout.pipeline > 1, "zero 2 and 3 with a pipeline are not modelled: they "
-                                                      "communicate for every microbatch. DeepSpeed refuses them, "
-                                                      "Megatron-LM's distributed optimizer is zero 1. Choose "
-                                                      "zero 0 or 1, or tensor groups instead of stages"),
-            (layout.zero < 2 and layout.scatter == "last", "scatter requires zero 2 or 3. Leave it out"),
-            (layout.zero < 3 and layout.prefetch == "pre", "prefetch requires zero 3. Leave it out"),
-            (layout.zero > 0 and layout.staleness > 0, "stale gradients with zero are not modelled. Choose one"),
-            (layout.clip and layout.staleness > 0, "clipping needs the norm of all gradients, which stale "
-                                                   "gradients lack. Choose one"),
-            (layout.servers > 1 and not server, "servers require the algorithm parameter_server. Add it"),
-        )
-        if refused
-    ]  # fmt: skip
+def _refused(layout: Layout) -> dict[str, bool]:
+    """Return every combination that is not allowed, in words, and whether the layout has it."""
+    server, experts = layout.algorithm == "parameter_server", layout.expert > 1
+    uneven = layout.expert % layout.tensor != 0
+    return {
+        "a parameter server with expert parallelism is not modelled: workers differ in parameters. Choose another "
+        "algorithm": server and experts,
+        "context with expert parallelism is not modelled, though Megatron-LM runs it, with experts on the devices "
+        "of context groups. Choose one": experts and layout.context > 1,
+        "whole_experts needs sequence, and an expert that is a multiple of tensor. Change these":
+        layout.whole_experts and (uneven or not layout.sequence),
+        "expert_overlap hides exchanges with experts that devices share. Give expert 2 or more":
+        layout.expert_overlap and not experts,
+        "interleave splits pipeline stages, but there is one stage. Give pipeline 2 or more":
+        layout.interleave > 1 and layout.pipeline == 1,
+        "sequence parallelism shares the tensor group, which is 1. Give tensor 2 or more":
+        layout.sequence and layout.tensor == 1,
+        "tensor_overlap hides gathers and scatters along the sequence. Add sequence":
+        layout.tensor_overlap and not layout.sequence,
+        "a parameter server and zero both distribute the update. Choose one": server and layout.zero > 0,
+        "a parameter server with tensor, context or pipeline parallelism is not modelled. Choose another "
+        "algorithm": server and layout.model_devices > 1,
+        "an update on the server needs the algorithm parameter_server":
+        layout.optimizer == "server" and not server,
+        "zero 2 and 3 with a pipeline are not modelled: they communicate for every microbatch. DeepSpeed refuses "
+        "them, Megatron-LM's distributed optimizer is zero 1. Choose zero 0 or 1, or tensor groups instead of "
+        "stages": layout.zero > 1 and layout.pipeline > 1,
+        "scatter requires zero 2 or 3. Leave it out": layout.zero < 2 and layout.scatter == "last",
+        "prefetch requires zero 3. Leave it out": layout.zero < 3 and layout.prefetch == "pre",
+        "stale gradients with zero are not modelled. Choose one": layout.zero > 0 and layout.staleness > 0,
+        "clipping needs the norm of all gradients, which stale gradients lack. Choose one":
+        layout.clip and layout.staleness > 0,
+        "servers require the algorithm parameter_server. Add it": layout.servers > 1 and not server,
+    }  # fmt: skip
 
 
 def check_layout(layout: Layout) -> Layout:
@@ -97,8 +93,9 @@ def check_layout(layout: Layout) -> Layout:
     8
     """
     _check_values(layout)
-    for why in _refusals(layout):
-        raise FomkitError(LAYOUT, f"{why}.")
+    for why, refused in _refused(layout).items():
+        if refused:
+            raise FomkitError(LAYOUT, f"{why}.")
     return layout
 
 
@@ -247,7 +244,9 @@ def block_parameters(shape: Transformer, layout: Layout) -> list[tuple[float, fl
     """Return for each kind of block its parameters on a device: outside shared experts, and in them."""
     found = list[tuple[float, float]]()
     for _, of in shape.kinds:
-        shared, whole = of.shared_parameters(layout.expert), of.whole_parameters
+        feed, held = of.block.feed, of.experts // layout.expert if layout.expert > 1 else 0
+        shared = held * feed.each.parameters(of.hidden) if isinstance(feed, Experts) else 0
+        whole = of.latent.whole_parameters(of.hidden) if of.latent is not None else 0
         rest = of.block_parameters(layout.expert) - shared - whole
         found.append((rest / layout.tensor + whole, shared / layout.expert_tensor))
     return found
@@ -261,7 +260,7 @@ def stage_parameters(shape: Transformer, layout: Layout) -> list[StageParameters
     [(512000.0, 0.0), (0.0, 512000.0)]
     """
     each, table = block_parameters(shape, layout), shape.vocabulary * shape.hidden if layout.pipeline > 1 else 0
-    words, found = shape.embedding_parameters - table * (not shape.tied), list[StageParameters]()
+    words, found = shape.architecture.embedding_parameters - table * (not shape.tied), list[StageParameters]()
     for one in stages_of(shape, layout):
         blocks, experts = (sum(map(mul, one.blocks, piece)) for piece in zip(*each, strict=True))
         ends = words * one.first / layout.tensor, table * one.last / layout.tensor

@@ -36,44 +36,48 @@ class Sent(NamedTuple):
 
 ENDS = ("value", "low", "high")
 """The ends of a time's interval; a step is simulated once at each."""
-OUTS = ("feed-forward out", "projection")
-"""The products at the end of the halves of a block."""
 BESIDE = "another microbatch"
 """What hides an exchange with experts while it runs: a part of another microbatch's block."""
 
 
-def _halves(latent: bool) -> tuple[str, str]:
-    """Return the products at the beginning of the halves of a block."""
-    return "feed-forward in", "keys and values down" if latent else "queries, keys, values"
+class Region(NamedTuple):
+    """Work that a tensor group shares: the products at its beginning and its end, "" where nothing is sent."""
+
+    first: str
+    last: str
 
 
-def forward_sent(
-    *, sequence: bool, overlap: bool = False, attention_only: bool = False, latent: bool = False
-) -> list[Sent]:
-    """List the collectives of a block going forward; with ``overlap`` the adjacent products hide them.
+ATTENTION = Region("queries, keys, values", "projection")
+LATENT = Region("keys and values down", "projection")
+"""Attention with compressed keys and values; what is sent counts as the whole stream, as without compression."""
+FEED = Region("feed-forward in", "feed-forward out")
+WORDS, HEAD = Region("", "words"), Region("output", "")
+"""The words are split; so is the output, whose sums of the loss (a number a token) are left out."""
 
-    `attention_only`: the devices of a tensor group share the first half of the block alone. `latent`: its keys
-    and values are compressed; what is sent counts as the whole stream, as without compression.
-    """
+
+def forward_sent(regions: Sequence[Region], *, sequence: bool, overlap: bool = False) -> list[Sent]:
+    """List the collectives of some regions going forward; with ``overlap`` the adjacent products hide them."""
+    lasts = [one.last for one in regions if one.last]
     if not sequence:
-        return [Sent("all_reduce", "")] * 2
-    halves, outs = _halves(latent)[attention_only:], OUTS[attention_only:]
-    gathers = [Sent("all_gather", one if overlap else "") for one in halves]
-    return [*gathers, *(Sent("reduce_scatter", one if overlap else "") for one in outs)]
+        return [Sent("all_reduce", "") for _ in lasts]
+    gathers = [Sent("all_gather", one.first if overlap else "") for one in regions if one.first]
+    return [*gathers, *(Sent("reduce_scatter", last if overlap else "") for last in lasts)]
 
 
 def backward_sent(
-    *, sequence: bool, overlap: bool = False, experts: bool = False, attention_only: bool = False,
-    latent: bool = False,
-) -> list[Sent]:  # fmt: skip
-    """List the collectives of a block going backward; the sum of an input that experts return is not hidden."""
-    halves = _halves(latent)
-    beside = ["" if experts else f"{halves[0]}, by weight", f"{halves[1]}, by weight"]
+    regions: Sequence[Region], *, sequence: bool, overlap: bool = False, experts: bool = False
+) -> list[Sent]:
+    """List the collectives of some regions going backward.
+
+    `experts`: of which a tensor group has parts; they return the input's gradient, and its sum is not hidden.
+    """
+    firsts = [one for one in regions if one.first]
+    beside = ["" if experts and one is FEED else f"{one.first}, by weight" for one in firsts]
     if not sequence:
-        return [Sent("all_reduce", one) for one in beside]
-    gathered = [Sent("all_gather", f"{out}, by input" if overlap else "") for out in OUTS[attention_only:]]
-    again = [Sent("all_gather", f"{half}, by input") for half in halves[attention_only:]]
-    return [*gathered, *again, *(Sent("reduce_scatter", one) for one in beside[attention_only:])]
+        return [Sent("all_reduce", work) for work in beside]
+    gathered = [Sent("all_gather", f"{one.last}, by input" if overlap else "") for one in regions if one.last]
+    again = [Sent("all_gather", f"{one.first}, by input") for one in firsts]
+    return [*gathered, *again, *(Sent("reduce_scatter", work) for work in beside)]
 
 
 def experts_sent(*, beside: bool) -> list[Sent]:
@@ -91,22 +95,6 @@ def context_sent(*, again: bool) -> list[Sent]:
     """
     back = [Sent(name, "half of backward") for name in COLLECTIVES]
     return [*[Sent("all_gather", "forward")] * (1 + again), *back]
-
-
-def head_sent(*, sequence: bool) -> list[Sent]:
-    """List the collectives of the output layer, both passes; sums of the loss (a number a token) are left out."""
-    if not sequence:
-        return [Sent("all_reduce", "output, by weight")]
-    return [
-        Sent("all_gather", ""),
-        Sent("all_gather", "output, by input"),
-        Sent("reduce_scatter", "output, by weight"),
-    ]
-
-
-def embedding_sent(*, sequence: bool) -> list[Sent]:
-    """List the collectives of the embedding in both passes: its words are split."""
-    return [Sent("reduce_scatter", ""), Sent("all_gather", "")] if sequence else [Sent("all_reduce", "")]
 
 
 class Bucket(NamedTuple):

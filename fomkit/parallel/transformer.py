@@ -20,45 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import LAYOUT
 from fomkit.core.model import BATCH
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stack, Transformer
 from fomkit.ops.fusion import IMPL, Fusion, Part
-from fomkit.parallel.kernels import ALONE, Many, Mode, Row, Sharing, Step, Stream, tensors_of, update_rows
+from fomkit.parallel.kernels import ALONE, Many, Mode, Row, Sharing, Split, Step, Stream, tensors_of, update_rows
 from fomkit.parallel.step import words_of_one
 from fomkit.prediction.exchange import REPLAYED
 
+NOTHING = Many(0)
 BLOCK, HEAD, EMBEDDING = "block", "head", "embedding"
 FIRST = f"{BLOCK}_first"
 """Module of blocks without experts before others."""
 TENSORS_OUTSIDE = 4
 """Parameter tensors outside blocks: words, positions or an output, and a norm's two. They set launches alone."""
-
-
-class Split(NamedTuple):
-    """The part of one microbatch that is on one device of a tensor group.
-
-    ``samples``: its tokens, in whole samples; ``context``: devices that share each sequence;
-    ``sequence``: norms, dropouts and residuals are split too; ``dtype``: of activations and products;
-    ``expert``: devices that share the experts, which are ``whole_experts`` or split too;
-    ``low``: number format of the linear layers of blocks, "" = dtype.
-    """
-
-    samples: float
-    tensor: int
-    sequence: bool
-    dtype: str
-    expert: int = 1
-    low: str = ""
-    context: int = 1
-    whole_experts: bool = False
-
-    def slots(self, shape: Transformer) -> float:
-        """Return the slots for tokens that a device sends to the experts, and receives for its own experts."""
-        return self.samples / (self.tensor if self.whole_experts else 1) * shape.experts * shape.expert_slots
 
 
 def _latent(step: Step, one: Attention, stream: Stream) -> bool:
@@ -73,14 +52,15 @@ def _latent(step: Step, one: Attention, stream: Stream) -> bool:
     if step.megatron:  # two layers read the stream
         step.stream("queries, keys, values, by input", "pointwise", own.times(hidden), (2, 1), back=True)
     if latent.query_rank:
-        step.product("queries down", own, latent.query_rank, hidden)
+        step.product("queries down", own, latent.query_rank, hidden, reads=NOTHING)
         step.norm("norm of queries", own, latent.query_rank)
-    step.product("queries", tokens, heads * turned, latent.query_rank or hidden)
+    compressed = own.times(latent.query_rank)
+    step.product("queries", tokens, heads * turned, latent.query_rank or hidden, reads=compressed)
     step.product("keys and values down", own, latent.rank + latent.rotary, hidden)
     step.norm("norm of keys and values", own, latent.rank)
     step.run("positions", "positions", tokens.times((heads + 1) * latent.rotary))
     if not step.trains:
-        step.stream("to the cache", "copy", tokens.times(latent.rank + latent.rotary), (1, 1))
+        step.stream("to the cache", "copy", tokens.times(one.cached), (1, 1))
     if step.mode == "decode":
         step.product("queries to the cache's width", tokens, latent.rank, latent.plain, batches=heads)
         # Scores use rank and positions, sums the rank only; the cache holds both once for all heads.
@@ -88,10 +68,13 @@ def _latent(step: Step, one: Attention, stream: Stream) -> bool:
         step.attend("latent attention", one, stream, of_heads, shared=latent.rank)
         step.product("values from the cache's width", tokens, latent.value, latent.rank, batches=heads)
     else:
-        step.product("keys and values up", tokens, heads * (latent.plain + latent.value), latent.rank)
+        wide = heads * (latent.plain + latent.value)
+        step.product("keys and values up", tokens, wide, latent.rank, reads=own.times(latent.rank))
+        step.keep(own.times(latent.rotary))
+        step.keep(tokens.times(heads * (2 * turned + latent.value)))
         if step.megatron:
             step.run("keys joined", "repeated", tokens.times(heads * turned))
-        step.attend("attention", one, stream, (heads, heads, (turned + latent.value) // 2))
+        step.attend("attention", one, stream, (heads, heads, latent.head_dim))
     step.product("projection", tokens, hidden, heads * latent.value)
     return True
 
@@ -102,7 +85,8 @@ def _own_attention(step: Step, one: Attention, stream: Stream) -> None:
     tokens, width = stream.tokens, one.head_dim
     both = (one.heads + one.kv_heads) * width
     three = both + one.kv_heads * width
-    step.product("queries, keys, values", tokens, three, step.hidden, bias=one.bias[0])
+    of_stream = stream.own.times(step.hidden)
+    step.product("queries, keys, values", tokens, three, step.hidden, bias=one.bias[0], reads=of_stream)
     if step.megatron and one.bias[0]:
         step.stream("bias of these", "pointwise", tokens.times(three), (1, 1))
     if one.head_norm:  # of each head, or of all
@@ -113,7 +97,8 @@ def _own_attention(step: Step, one: Attention, stream: Stream) -> None:
     if step.megatron:
         step.stream("queries, keys, values joined", "copy", tokens.times(three), (1, 1), back=True)
     if not step.trains and one.causal:
-        step.stream("to the cache", "copy", tokens.times(2 * one.kv_heads * width), (1, 1))
+        step.stream("to the cache", "copy", tokens.times(one.cached), (1, 1))
+    step.keep(tokens.times(three))
     step.attend("attention", one, stream, (one.heads, one.kv_heads, width))
     if step.megatron and step.unfused:
         step.run("context in rows", "repeated", tokens.times(one.heads * width))
@@ -134,10 +119,14 @@ def _cross(step: Step, one: Attention, stream: Stream, source: Stream) -> None:
 
 
 def _feed(step: Step, one: FeedForward, tokens: Many, name: str = "feed-forward", *, own: Many | None = None,
-          experts: int = 0) -> None:  # fmt: skip
-    """Add a feed-forward layer, or that of each expert; ``tokens``: of one, ``own``: where its output is added."""
-    inner = tokens.times((experts or 1) * one.width)
-    step.product(f"{name} in", tokens, (1 + one.gated) * one.width, step.hidden, bias=one.bias, experts=experts)
+          experts: int = 0, reads: Many | None = None) -> None:  # fmt: skip
+    """Add a feed-forward layer, or that of each expert.
+
+    ``tokens``: of one, ``own``: where its output is added; ``reads``: elements of its input that it keeps.
+    """
+    inner, wide = tokens.times((experts or 1) * one.width), (1 + one.gated) * one.width
+    step.product(f"{name} in", tokens, wide, step.hidden, bias=one.bias, experts=experts, reads=reads)
+    step.keep(inner.times(1 + one.gated))
     # The rate of an "activation" with its gate is that of serving engines' own kernels (`prediction.rates`).
     step.run("SiLU, gate" if one.gated and step.trains else "activation", "gated" if one.gated else "activation",
              inner)  # fmt: skip
@@ -153,8 +142,9 @@ def _trained_experts(step: Step, one: Experts, stream: Stream) -> None:
     each = each.times(even if isinstance(length, str) else one.slots(length, step.capacity))
     whole, slots, scores = tokens.times(step.hidden), each.times(held * step.hidden), tokens.times(one.count)
     step.stream("router and experts, by input", "pointwise", whole, (2, 1), back=True)
-    step.product("router", tokens, one.count, step.hidden, low=False)
+    step.product("router", tokens, one.count, step.hidden, reads=stream.own.times(step.hidden), low=False)
     step.run("router softmax", "trained router", scores, one.count)
+    step.keep(scores, 4)
     # The scores in fp32; a chosen expert's number and share.
     top_k = Part("router top k", "reduction", (0, 1), (0, 0), mask=(0, 8 * one.top_k / one.count), dtype="stream")
     step.rows.append(step.kernel("", top_k, "forward", scores, one.count))
@@ -164,6 +154,7 @@ def _trained_experts(step: Step, one: Experts, stream: Stream) -> None:
     step.stream("tokens from experts", "pointwise", whole, (one.top_k, 1))
     # Read for every slot: the sum's gradient, and the expert's output; their product is the share's gradient.
     step.stream("tokens from experts", "pointwise", slots, (2, 1), back=True)
+    step.keep(slots)
 
 
 def _served_experts(step: Step, one: Experts, tokens: Many) -> None:
@@ -190,7 +181,7 @@ def _feed_or_experts(step: Step, block: Block, stream: Stream) -> None:
     """Add a block's second half; in training a tensor group splits the shared expert."""
     one = block.feed
     if isinstance(one, FeedForward):
-        _feed(step, one, stream.tokens, own=stream.own)
+        _feed(step, one, stream.tokens, own=stream.own, reads=stream.own.times(step.hidden))
         return
     if step.trains:
         _trained_experts(step, one, stream)
@@ -198,7 +189,7 @@ def _feed_or_experts(step: Step, block: Block, stream: Stream) -> None:
         _served_experts(step, one, stream.routed)
     if one.shared is not None:
         tokens = stream.tokens if step.trains else stream.routed
-        _feed(step, one.shared, tokens, "shared expert")
+        _feed(step, one.shared, tokens, "shared expert", reads=NOTHING)  # the router keeps it
         step.run("shared expert added", "added", tokens.times(step.hidden))
 
 
@@ -220,6 +211,8 @@ def _added(step: Step, block: Block, what: str, own: Many) -> None:
         step.run(f"{what} added and normalised", "added and normalised", own.times(step.hidden), step.hidden)
     else:
         step.run(f"{what} added to the stream", rule, own.times(step.hidden))
+    if rule == "added after dropout":
+        step.keep(own.times(step.hidden), 1)
 
 
 def _block(step: Step, block: Block, stream: Stream, source: Stream | None = None) -> None:
@@ -294,12 +287,13 @@ def _embed(step: Step, stream: Stream, vocabulary: int, *, positions: bool) -> N
     step.close()
 
 
-def _logits(step: Step, tokens: Many, wide: int, *, bias: bool = False) -> None:
+def _logits(step: Step, tokens: Many, wide: int, *, bias: bool = False, own: Many | None = None) -> None:
     """Add the output and, in training, the loss in fp32."""
-    step.product("output", tokens, wide, step.hidden, bias=bias, low=False)
+    step.product("output", tokens, wide, step.hidden, bias=bias, reads=own, low=False)
     step.exchange("output gathered", "all_gather", tokens.times(wide * step.group.ranks))
     if step.trains:
         step.run("", "loss", tokens.times(wide), wide)
+        step.keep(tokens.times(wide), 4)
     step.close()
 
 
@@ -312,6 +306,10 @@ def _head(step: Step, shape: Architecture, stream: Stream) -> None:
         step.run("head's activation", "activation", tokens.times(hidden))
         step.norm("head's norm", tokens, hidden)
     _logits(step, tokens, shape.classes or shape.vocabulary, bias=shape.head_bias)
+
+
+def _tensors(shape: Architecture) -> int:
+    return sum(many * tensors_of(block, shape.norm_tensors) for many, block in shape.blocks) + TENSORS_OUTSIDE
 
 
 def step_rows(
@@ -347,10 +345,8 @@ def step_rows(
         _head(step, shape, target)
     step.close()
     if step.trains:
-        tensors = (
-            sum(many * tensors_of(block, shape.norm_tensors) for many, block in shape.blocks) + TENSORS_OUTSIDE
-        )
-        step.rows += update_rows(shape.parameters, tensors, clip=False, impl=IMPL[fusion], dtype=step.dtype)
+        impl = IMPL[fusion]
+        step.rows += update_rows(shape.parameters, _tensors(shape), clip=False, impl=impl, dtype=step.dtype)
     return step.rows
 
 
@@ -381,22 +377,14 @@ def one_of_group(
     return replace(sizes, vocabulary=-(-sizes.vocabulary // tensor), **parts)
 
 
-def block_of(of: Transformer, expert: int) -> Block:
-    """Return the block on one of ``expert`` devices that share its experts."""
-    one = of.block
+def block_of(one: Block, expert: int) -> Block:
+    """Return the part of a block on one of ``expert`` devices that share its experts."""
     if expert == 1 or not isinstance(one.feed, Experts):
         return one
     return replace(one, feed=replace(one.feed, held=one.feed.count // expert))
 
 
-def training_rows(
-    shape: Transformer, split: Split, samples: Many | None = None, length: int | str = ""
-) -> list[list[Row]]:
-    """List the ops of one device: of a block of each kind (`Transformer.kinds`), of the words, and of the head.
-
-    `samples`, `length`: of a microbatch and of its sequences, as named sizes in place of the numbers. Blocks of
-    two kinds differ in module.
-    """
+def _training(shape: Transformer, split: Split, samples: Many | None = None, length: int | str = "") -> list[Step]:
     stream = Stream.whole(samples or Many(split.samples), length or shape.seq)
     own, routed = (stream.tokens.share(split.tensor if of_group else 1)
                    for of_group in (split.sequence, split.whole_experts))  # fmt: skip
@@ -411,12 +399,40 @@ def training_rows(
     kinds = one_of_group(shape, split.tensor, whole_experts=apart, trains=True).kinds
     steps = [*(step(FIRST) for _ in kinds[1:]), step(BLOCK), step(EMBEDDING), step(HEAD)]
     for made, (_, of) in zip(steps, kinds, strict=False):
-        _block(made, block_of(of, split.expert), stream)
+        _block(made, block_of(of.block, split.expert), stream)
     *_, words, head = steps
     _embed(words, stream, shape.vocabulary, positions=not shape.gated)
     head.norm("last norm", stream.own, shape.hidden)
-    _logits(head, stream.tokens, words_of_one(shape, split.tensor))
-    return [made.rows for made in steps]
+    _logits(head, stream.tokens, words_of_one(shape, split.tensor), own=stream.own.times(shape.hidden))
+    return steps
+
+
+def training_rows(
+    shape: Transformer, split: Split, samples: Many | None = None, length: int | str = ""
+) -> list[list[Row]]:
+    """List the ops of one device: of a block of each kind (`Transformer.kinds`), of the words, and of the head.
+
+    `samples`, `length`: of a microbatch and of its sequences, as named sizes in place of the numbers. Blocks of
+    two kinds differ in module.
+    """
+    return [made.rows for made in _training(shape, split, samples, length)]
+
+
+@lru_cache(256)
+def kept_byte(
+    shape: Transformer, tensor: int, *, sequence: bool, whole_experts: bool
+) -> tuple[list[tuple[float, float]], float]:
+    """Return the bytes of a sample that a block of each kind keeps for its gradients, and those of the head.
+
+    Of a block they are those without attention's core, and those of the core. In the style of GPT they are those
+    of arXiv 2205.05198, equations 1 to 4 and section 4.3.
+    """
+    split = Split(1.0, tensor, sequence, "bf16", whole_experts=whole_experts)
+    *blocks, _, head = (
+        (sum(one.factor for one in made.kept), sum(one.factor for one in made.kept_in_core))
+        for made in _training(shape, split)
+    )
+    return blocks, head[0]
 
 
 def sizes_rows(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool = False) -> list[Row]:
@@ -428,5 +444,4 @@ def sizes_rows(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool
     *blocks, words, head = training_rows(shape, split, Many(1, BATCH), "seq" if any_seq else shape.seq)
     rows = [{**row, "count": round(many * row["count"], 9)}
             for (many, _), block in zip(shape.kinds, blocks, strict=True) for row in block]  # fmt: skip
-    tensors = sum(many * tensors_of(of.block, of.norm_tensors) for many, of in shape.kinds) + TENSORS_OUTSIDE
-    return [*rows, *words, *head, *update_rows(parameters, tensors, clip=False, dtype=dtype)]
+    return [*rows, *words, *head, *update_rows(parameters, _tensors(shape.architecture), clip=False, dtype=dtype)]

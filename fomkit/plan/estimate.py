@@ -36,7 +36,7 @@ from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
 from fomkit.plan.step import StepTime, roll_up_step
 from fomkit.prediction import interpolate
 from fomkit.prediction.cascade import answers_on, original, prepared
-from fomkit.prediction.estimates import repeated
+from fomkit.prediction.estimators import repeated
 from fomkit.prediction.exact import is_measured
 from fomkit.prediction.monotone import SIDES
 from fomkit.profiles.evidence import with_fits, without_implausible

@@ -28,7 +28,7 @@ from fomkit.plan.coverage import uses_of
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.step import device_times, ops_of, started_of, terms_beside
 from fomkit.prediction.cascade import prepared
-from fomkit.prediction.estimates import Record, records
+from fomkit.prediction.estimators import Record, records
 from fomkit.prediction.exact import hits, settle_engines, settled_ops
 from fomkit.prediction.families import families, fitted, servable, training_rows
 from fomkit.prediction.gp import distances

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Machine
 from fomkit.core.model import BATCH, CACHE, ModelProfile
-from fomkit.core.transformer import Architecture, Attention, Block, Stack, Transformer
+from fomkit.core.transformer import Architecture, Stack, Transformer
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.resize import resize_ops
 from fomkit.ops.tables import table_of_rows
@@ -54,11 +54,6 @@ def _output(row: Row, item_byte: int) -> Cell:
     return Many(wide * item_byte, str(tokens)).cell
 
 
-def _cached(one: Attention) -> int:
-    """Count the numbers that a token adds to a block's cache."""
-    return one.latent.rank + one.latent.rotary if one.latent else 2 * one.kv_heads * one.head_dim
-
-
 def order_rows(
     shape: Architecture, mode: Mode, rows: list[Row], sizes: Mapping[str, int], saved: float = 0.0
 ) -> list[dict[str, Any]]:
@@ -73,11 +68,11 @@ def order_rows(
         kept = {"id": 0, "role": "buffer", "module": "cache"}
         long = f"({CACHE} + 1)" if mode == "decode" else shape.decoder.length
         for many, block in shape.decoder.blocks:
-            each, window = item * many * _cached(block.attention), block.attention.window
+            each, window = item * many * block.attention.cached, block.attention.window
             seen = window if window and window <= sizes.get(CACHE, sizes.get("seq", 0)) else long
             found.append({**kept, "output_byte": f"{each}*{BATCH}*{seen}"})
         if shape.encoder is not None:
-            each = sum(many * _cached(block.cross) for many, block in shape.decoder.blocks if block.cross)
+            each = sum(many * block.cross.cached for many, block in shape.decoder.blocks if block.cross)
             found.append({**kept, "output_byte": f"{item * each}*{BATCH}*{shape.encoder.length}"})
     for place, row in enumerate(rows):
         made = {"id": place + 1, "row": place, "role": "temporary", "freed_by": place + 2}
@@ -86,20 +81,12 @@ def order_rows(
 
 
 def architecture_of(sizes: Transformer, dtype: str, expert: int = 1) -> Architecture:
-    """Return the architecture that the sizes of a decoder describe; `dtype`: of its weights.
+    """Return the architecture on one of ``expert`` devices that share a decoder's experts.
 
-    `expert`: devices that share its experts; the architecture is then that of one of them.
+    `dtype`: of its weights.
     """
-    blocks: list[tuple[int, Block]] = []
-    for many, of in sizes.kinds:
-        narrow, seen = round(many * of.window_share) if of.window else 0, block_of(of, expert)
-        plain = replace(seen, attention=replace(seen.attention, window=0))
-        blocks += [(count, block) for count, block in ((narrow, seen), (many - narrow, plain)) if count]
-    norm: Literal["rms", "layer"] = "rms" if sizes.gated else "layer"
-    return Architecture(
-        "decoder", sizes.hidden, sizes.vocabulary, norm, None, Stack(tuple(blocks), "seq"), sizes.tied, dtype,
-        further=() if sizes.gated else (("positions", sizes.seq * sizes.hidden),),
-    )  # fmt: skip
+    blocks = tuple((many, block_of(block, expert)) for many, block in sizes.architecture.blocks)
+    return replace(sizes.architecture, dtype=dtype, decoder=Stack(blocks, "seq"))
 
 
 _FORMATS = ("dtype", "engine", "weight_share")

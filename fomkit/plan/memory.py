@@ -6,7 +6,7 @@ The first follows the order of a trace, the second the sizes and the layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isnan, nan
 from operator import mul
@@ -283,66 +283,6 @@ BY_SIZES: Mapping[str | None, str] = {
 IN_SIZES = f"bf16, mixed, {', '.join(LOW_BY_SIZES)}"
 """The same in words."""
 
-_SPLIT, _WIDE = 24, 16
-"""Bytes of each element of a block's stream that tensor parallelism splits: queries to values 6, their context 2,
-wide activations before and after GELU 16."""
-_WHOLE = 10
-"""Bytes that tensor parallelism leaves whole: inputs of two norms 4, two products 4, masks of two dropouts 2."""
-_GATED_WHOLE, _NORMED = 8, 2
-"""The same for a block of Llama's style: inputs of two norms 4, of two products 4; the input of a further norm."""
-_PLACE = 4
-"""Bytes of each element of an expert's slots: its tokens, and its outputs."""
-_SHARE = 4
-"""Bytes of each token's share in each expert."""
-_SCORES = 5
-"""Bytes of each attention score: before and after its dropout 4, the mask 1."""
-_HEAD, _LOGIT = 4, 4
-"""Bytes that the head keeps of each element of the stream, inputs of the last norm and the output 4; of each score
-of a word, in fp32 (arXiv 2205.05198, section 4.3)."""
-
-
-def block_activation_byte(shape: Transformer, samples: float, layout: Layout) -> float:
-    """Return the bytes that one block keeps for its backward pass, per device.
-
-    For the style of GPT they follow the equations of arXiv 2205.05198, which hold for a feed-forward width of four
-    times the hidden size. For the style of Llama, and for experts, they are the tensors that the backward ops of
-    `fomkit.parallel.transformer` read.
-
-    >>> from fomkit.core.job import Layout
-    >>> from fomkit.core.transformer import Transformer
-    >>> gpt = Transformer(hidden=6144, heads=64, blocks=48, seq=2048, vocabulary=51200)
-    >>> block_activation_byte(gpt, 4, Layout(tensor=8)) * 48 / 1_073_741_824
-    59.25
-    """
-    from fomkit.core.job import LAYOUT  # most memory is of a trace
-
-    if shape.feed_forward != 4 * shape.hidden and not (shape.experts or shape.gated):
-        raise FomkitError(LAYOUT, f"activations are known for a feed-forward width of 4 × {shape.hidden} only.")
-    stream = shape.seq * samples * shape.hidden
-    if layout.recompute == "full":
-        return 2.0 * stream / (layout.tensor if layout.sequence else 1)
-    saves_scores = layout.recompute == "none" and shape.attention == "unfused"
-    scores = _SCORES * shape.heads * shape.seq / shape.hidden if saves_scores else 0.0
-    whole = (_GATED_WHOLE if shape.gated else _WHOLE) / (layout.tensor if layout.sequence else 1)
-    attention, wide = float(_SPLIT - _WIDE), float(_WIDE)
-    if shape.gated:  # queries, keys, values, context; gate, up and their product: 2 bytes each
-        kept = shape.attention_width + shape.context_width
-        kept += (shape.heads + shape.kv_heads) * shape.head_dim * (shape.head_norm > 0)  # before their norms
-        attention = 2 * kept / shape.hidden
-        wide = 6 * shape.feed_forward / shape.hidden
-        whole += _NORMED * (shape.norms - 2) / (layout.tensor if layout.sequence else 1)
-        if shape.latent is not None:  # what is compressed, before and after its norm, and its part with positions
-            ranks = 2 * (shape.latent.query_rank + shape.latent.rank) + shape.latent.rotary
-            whole += 2 * ranks / shape.hidden / (layout.tensor if layout.sequence else 1)
-    if not shape.experts:
-        return stream * (whole + (attention + wide + scores) / layout.tensor)
-    split = (attention + scores + 6 * shape.shared / shape.hidden) / layout.tensor
-    # Instead of the feed-forward layer's wide activations, of which alone a tensor group has parts.
-    wide, places = (6 if shape.gated else 4) * shape.feed_forward, shape.experts * shape.expert_slots / shape.seq
-    wide /= shape.hidden * layout.expert_tensor
-    of_experts = places * (_PLACE + wide) + _SHARE * shape.experts / shape.hidden
-    return stream * (whole + split + (of_experts / layout.tensor if layout.whole_experts else of_experts))
-
 
 def activation_byte(
     shape: Transformer, samples: float, layout: Layout, microbatches: int, *, head: bool = True
@@ -353,11 +293,15 @@ def activation_byte(
     with interleaving ``1 + (p - 1)/(p·v)`` times as many, fewer if the step has fewer. With `head` the last
     also holds the scores of words of one microbatch.
     """
-    from fomkit.parallel.step import stages_of, words_of_one  # most memory is of a trace
+    from fomkit.parallel.step import stages_of  # most memory is of a trace
+    from fomkit.parallel.transformer import kept_byte
 
-    scores = shape.seq * samples * (_HEAD * shape.hidden / (layout.tensor if layout.sequence else 1)
-                                  + _LOGIT * words_of_one(shape, layout.tensor))  # fmt: skip
-    each = [block_activation_byte(of, samples, layout) for _, of in shape.kinds]
+    one = replace(shape, blocks=shape.dense_blocks + 1)
+    blocks, scores = kept_byte(one, layout.tensor, sequence=layout.sequence, whole_experts=layout.whole_experts)
+    if layout.recompute == "full":
+        blocks = [(2.0 * shape.seq * shape.hidden / (layout.tensor if layout.sequence else 1), 0.0)] * len(blocks)
+    each = [samples * (rest + core * (layout.recompute == "none")) for rest, core in blocks]
+    scores *= samples
     count, chunks, found, at = layout.pipeline, layout.interleave, list[float](), 0
     more = 1 + (count - 1) / (count * chunks) if chunks > 1 else 1.0
     for stage in stages_of(shape, layout):
@@ -392,7 +336,7 @@ def _whole_units_byte(shape: Transformer, layout: Layout, microbatches: int) -> 
     from fomkit.parallel.step import block_parameters
 
     block = max(map(sum, block_parameters(shape, layout)))
-    root = (shape.embedding_parameters + 2 * shape.hidden) / layout.tensor
+    root = shape.architecture.outside_parameters / layout.tensor
     whole = 2 * block + root if layout.zero == 3 else 0.0
     waiting = shape.blocks if layout.scatter == "last" and microbatches > 1 else 1
     return SHORT_BYTE * whole + layout.gradient_byte * (waiting * block + root)

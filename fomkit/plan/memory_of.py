@@ -41,7 +41,6 @@ from fomkit.plan.memory import (
     Held,
     Standing,
     Use,
-    block_activation_byte,
     largest_that_fits,
     memory_use,
     part_held,
@@ -85,14 +84,9 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
         return False
 
     def counted() -> bool:
-        from fomkit.core.job import Layout
 
         ops = resize_ops(model.ops, model.sizes, model.name)
         standing, rules = standing_memory(ops), {*ops["rule"].dropna()} - {""}
-        try:
-            block_activation_byte(shape, batch, Layout())
-        except FomkitError:  # of a feed-forward width for which no rule is known
-            return False
         every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
         if standing is None or {*map(STATE_TENSORS.get, rules)} != {STATE_TENSORS["adam"]}:
             return False

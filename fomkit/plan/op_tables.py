@@ -35,7 +35,7 @@ from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import device_time
 from fomkit.prediction.cascade import add_times, as_added
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimators import as_rows
 from fomkit.prediction.rates import with_fresh
 
 _MADE = tuple(column.name for column in (*COSTS, *TIMES))

@@ -28,7 +28,7 @@ from fomkit.plan.options import choose_sizes
 from fomkit.plan.step import Started, StepRows, ops_in, shares_of_units
 from fomkit.prediction.cascade import prepared, price, with_answers
 from fomkit.prediction.composed import CALL, PART
-from fomkit.prediction.estimates import Answers, Rows, places_of, records, repeated
+from fomkit.prediction.estimators import Answers, Rows, places_of, records, repeated
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.prediction.rates import fresh_seconds, with_fresh
 

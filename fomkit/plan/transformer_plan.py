@@ -213,7 +213,7 @@ class TransformerPlan:
     dtype: str
     where: str
     low: str = ""
-    _pieces: dict[tuple[transformer.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
+    _pieces: dict[tuple[kernels.Split, float | None], Pieces] = field(default_factory=dict, repr=False)
     _stages: dict[tuple[object, ...], Stage] = field(default_factory=dict, repr=False)
     _updates: dict[tuple[float, float, float, bool], Work] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[Stage, int, Work, str, str], Busy] = field(default_factory=dict, repr=False)
@@ -238,8 +238,8 @@ class TransformerPlan:
         check_covered(timed, (), self.where)
         return timed
 
-    def _split(self, layout: Layout, samples: float) -> transformer.Split:
-        return transformer.Split(
+    def _split(self, layout: Layout, samples: float) -> kernels.Split:
+        return kernels.Split(
             samples, layout.tensor, layout.sequence, self.dtype, layout.expert, self.low, layout.context,
             layout.whole_experts,
         )  # fmt: skip
@@ -317,11 +317,12 @@ class TransformerPlan:
             waits.append(waits_for(sent, times, {**block.one_s, **beside}, level).scaled(many))
             if layout.context > 1:
                 waits.append(self._context_waits(layout, samples, block).scaled(many))
-        sent_at = {WORDS: traffic.embedding_sent, HEAD: traffic.head_sent}
         for name in ends:
-            work = pieces.end(name)
+            work, region = pieces.end(name), [traffic.WORDS if name == WORDS else traffic.HEAD]
             parts[name] = work, work.runs("none")
-            waits.append(waits_for(sent_at[name](sequence=layout.sequence), times, work.one_s, level))
+            sent = [one for going in (traffic.forward_sent, traffic.backward_sent)
+                    for one in going(region, sequence=layout.sequence)]  # fmt: skip
+            waits.append(waits_for(sent, times, work.one_s, level))
         return Stage(parts, self.busy(parts, layout.launch).work_s, add_waits(waits))
 
     def _context_waits(self, layout: Layout, samples: float, block: Work) -> Waits:
@@ -354,12 +355,13 @@ class TransformerPlan:
 
     def block_sent(self, layout: Layout, shape: Transformer) -> list[Sent]:
         """List the collectives of a device in one block of a microbatch, a block of the kind of ``shape``."""
-        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap, "latent": shape.latent is not None,
-               "attention_only": layout.whole_experts and shape.experts > 0}  # fmt: skip
+        how = {"sequence": layout.sequence, "overlap": layout.tensor_overlap}
+        regions = [traffic.FEED] * (not (layout.whole_experts and shape.experts))
+        regions.append(traffic.ATTENTION if shape.latent is None else traffic.LATENT)
         experts = traffic.experts_sent(beside=layout.expert_overlap) if shape.experts else []
-        going = [*traffic.forward_sent(**how), *experts]
+        going = [*traffic.forward_sent(regions, **how), *experts]
         going *= 2 if layout.recompute == "full" else 1
-        back = traffic.backward_sent(**how, experts=bool(experts))
+        back = traffic.backward_sent(regions, **how, experts=bool(experts))
         return [*going, *back, *experts]
 
     def stream_byte(self, samples: float) -> float:

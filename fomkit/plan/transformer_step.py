@@ -140,7 +140,7 @@ class TransformerStep:
         of_rest, of_experts = (replicas, replicas // layout.expert_replicas) if layout.zero else (1, 1)
         of_blocks = held.blocks / of_rest + held.experts / of_experts
         numel = of_blocks + (held.words + held.table) / of_rest
-        each = [tensors_of(of.block, of.norm_tensors, layout.expert) for _, of in self.shape.kinds]
+        each = [tensors_of(of.block, of.architecture.norm_tensors, layout.expert) for _, of in self.shape.kinds]
         tensors = float(sum(map(mul, each, blocks))) + TENSORS_OUTSIDE
         return self.plan.update(numel, tensors, of_blocks=of_blocks, clip=layout.clip)
 
@@ -175,8 +175,8 @@ class TransformerStep:
         One of each kind of block, as if the model had blocks of this kind only.
         """
         group, apart = self._replica_groups(replicas)
-        ends = self.shape.embedding_parameters + 2 * self.shape.hidden
-        root, found = traffic.Unit((traffic.Piece(ends / self.layout.tensor, group),)), []
+        ends = self.shape.architecture.outside_parameters / self.layout.tensor
+        root, found = traffic.Unit((traffic.Piece(ends, group),)), []
         for (rest, of_experts), hiding in zip(self._block_pieces, passes, strict=True):
             experts = [traffic.Piece(of_experts, apart)] if of_experts else []
             unit, byte = traffic.Unit((traffic.Piece(rest, group), *experts)), self.layout.gradient_byte

@@ -18,7 +18,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.columns import cached
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp, prior
-from fomkit.prediction.estimates import Answers, Rows, numbers
+from fomkit.prediction.estimators import Answers, Rows, numbers
 from fomkit.prediction.families import aligned, log_product
 from fomkit.prediction.gp import Matrix, Places
 from fomkit.prediction.monotone import SIDES, resized

@@ -21,7 +21,7 @@ from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.prediction import interpolate
 from fomkit.prediction.beside_facts import ENOUGH, deviation
 from fomkit.prediction.donors import PRIOR, Others, condition, shape_folds
-from fomkit.prediction.estimates import Rows, as_rows
+from fomkit.prediction.estimators import Rows, as_rows
 from fomkit.prediction.exact import often_named, row_major
 from fomkit.prediction.families import VIEWS, FamilyName, families, look_at, training_key, training_rows
 from fomkit.prediction.gp import LIMIT, WHOLE, Hyper, Indices, Matrix, Places, correlation, distances, posterior

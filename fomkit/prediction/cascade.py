@@ -23,9 +23,9 @@ from fomkit.core.machine import Machine
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import Words, cached, choose_words, first_alike
 from fomkit.ops.tables import COSTS, DIMENSIONS, TIMES, in_order
-from fomkit.prediction import composed, estimates, exact, interpolate, prior, transfer
+from fomkit.prediction import composed, estimators, exact, interpolate, prior, transfer
 from fomkit.prediction.composed import CALL, PART
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, as_rows, is_in, numbers, places_of
+from fomkit.prediction.estimators import Answers, Estimator, Rows, Table, as_rows, is_in, numbers, places_of
 from fomkit.prediction.exact import row_major, settle
 from fomkit.prediction.exchange import estimate_collective
 from fomkit.prediction.families import VIEWS
@@ -38,7 +38,7 @@ _TIMES = [column.name for column in TIMES]
 _IDENTITY = ["kind", "op", "dtype", "engine", "pass_name", *(column.name for column in (*DIMENSIONS, *COSTS))]
 
 
-@estimates.opened_by(lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix"))
+@estimators.opened_by(lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix"))
 def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence[Estimator]) -> Answers:
     """Predict attention on a matrix engine that no table has as one kernel, from other machines (an `Estimator`).
 
@@ -97,7 +97,7 @@ def _in_turn(rows: Table, machine: Machine, interval: float, steps: Sequence[Est
         if len(answers):
             found.append(answers)
             pending[places_of(answers.index, rows.index)] = False
-    return estimates.join_answers(found)
+    return estimators.join_answers(found)
 
 
 def _distinct(costed: pd.DataFrame) -> tuple[Rows, Indices]:
@@ -138,7 +138,7 @@ def as_added(kinds: Words, sources: Words, times: Matrix, interval: float) -> Ma
     """
     alone, times = (kind for kind, view in VIEWS.items() if view.waves is None), times.copy()
     interpolated, z = np.flatnonzero(sources.is_in("interpolated") & kinds.is_in(*alone)), half_width(interval)
-    longer = estimates.means(times[:, interpolated], z) - times[0, interpolated]
+    longer = estimators.means(times[:, interpolated], z) - times[0, interpolated]
     near = max(1 - z / half_width(DEFAULT_LEVEL), 0.0)  # at low levels the bounds, too, are around the mean
     times[:, interpolated] += np.array([[1.0], [near], [near]]) * longer
     return times
@@ -183,14 +183,14 @@ def price(
     pending = places_of(rows.index, known.index) < 0
     waiting = pending & (places_of(rows.index, rows.number("of")[~is_op].astype(np.int64)) >= 0)
     rest = _in_turn(rows.take(pending & ~waiting), machine, interval, after)
-    known = whole(estimates.join_answers([known, rest]))
+    known = whole(estimators.join_answers([known, rest]))
     ops = known.chosen(np.flatnonzero(is_op[places_of(known.index, rows.index)]))
     # Then the sums.
     calls, parts = (composed.components_of(rows, word, known.noted(notes)) for word in (CALL, PART))
     calls = calls if composed.runs_library_calls(machine) else calls.fully_timed()
     sums = [partial(_sum, components=one) for one in (calls, parts)]
     rest = _in_turn(rows.take(waiting), machine, interval, (*sums, *after))
-    return estimates.join_answers([ops, name_bounds(rows, rest, machine)])
+    return estimators.join_answers([ops, name_bounds(rows, rest, machine)])
 
 
 def _sum(rows: Table, _machine: Machine, _interval: float, *, components: composed.Components) -> Answers:
@@ -320,4 +320,4 @@ def answers_on(rows: Rows, answers: Answers, machine: Machine, interval: float) 
     known = name_bounds(rows, exact.estimate(rows, own, interval), own)
     rest = answers.chosen(np.flatnonzero(~np.isin(answers.index, known.index)))
     changed = replace(machine, timings=prepared(original(machine)).timings)
-    return estimates.join_answers([known, rescale_answers(rows, rest, changed)])
+    return estimators.join_answers([known, rescale_answers(rows, rest, changed)])

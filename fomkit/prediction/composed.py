@@ -20,8 +20,8 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, cached, choose_words
 from fomkit.ops.families.products import GATES, attention, gemm
 from fomkit.ops.tables import TIME_SOURCES
-from fomkit.prediction import estimates, tiles, transfer
-from fomkit.prediction.estimates import Answers, Estimator, Rows, as_rows, is_in, item_bytes, numbers, places_of
+from fomkit.prediction import estimators, tiles, transfer
+from fomkit.prediction.estimators import Answers, Estimator, Rows, as_rows, is_in, item_bytes, numbers, places_of
 from fomkit.prediction.families import servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.prior import bounded_by
@@ -52,7 +52,7 @@ class Components(NamedTuple):
         known = self.at >= 0
         timed[known] = self.answers.source.is_in("measured", "interpolated", "extrapolated")[self.at[known]]
         lacking = self.of[~timed & is_in(self.rows, "kind", "rnn")]
-        kept = np.flatnonzero(estimates.places_of(self.of, lacking) < 0)
+        kept = np.flatnonzero(estimators.places_of(self.of, lacking) < 0)
         return Components(self.rows.take(kept), self.of[kept], self.runs[kept], self.answers, self.at[kept])
 
 
@@ -60,7 +60,7 @@ def components_of(rows: Rows, word: str, answers: Answers) -> Components:
     """Select the components of one sort, `CALL` or `PART`, with their predictions."""
     own = rows.take(is_in(rows, "piece", word))
     of, runs = own.number("of").astype(np.int64), own.number("count")
-    return Components(own, of, runs, answers, estimates.places_of(own.index, answers.index))
+    return Components(own, of, runs, answers, estimators.places_of(own.index, answers.index))
 
 
 def add_up(parts: Components, wanted: Indices) -> Answers:
@@ -72,7 +72,7 @@ def add_up(parts: Components, wanted: Indices) -> Answers:
     `wanted`: ops to add up. Returns those that have parts, all of them with a time.
     """
     if not len(parts.of):
-        return estimates.join_answers([])
+        return estimators.join_answers([])
     known = parts.at >= 0
     seconds, ranks = np.full((3, len(known)), np.nan), np.zeros(len(known), np.intp)
     source = parts.answers.source
@@ -82,7 +82,7 @@ def add_up(parts: Components, wanted: Indices) -> Answers:
     order = np.lexsort((-np.where(known, seconds[0], np.inf), parts.of))
     owners, first = np.unique(parts.of[order], return_index=True)
     total = np.add.reduceat(seconds[:, order], first, axis=1)
-    places = estimates.places_of(wanted, owners)
+    places = estimators.places_of(wanted, owners)
     places = places[(places >= 0) & ~np.isnan(total[0, places])]
     longest = order[first[places]]
     pieces = np.add.reduceat(parts.runs[order], first)[places]
@@ -106,7 +106,7 @@ BACKWARD_FASTER, BACKWARD_SLOWER = 0.15, 0.4
 one whose forward pass was timed: on one device backward passes took 1 to 1.7 times the time of the fastest."""
 
 
-@estimates.opened_by(
+@estimators.opened_by(
     lambda rows, _machine: is_in(rows, "kind", "attention") & is_in(rows, "pass_name", "backward")
 )
 def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
@@ -123,7 +123,7 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
         return f"{BACKWARD} × its {BASELINE} pass ({known.source.at(place)}, {known.evidence(place)})"
 
     times = transfer.widen(known.times, faster, slower) * BACKWARD
-    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
+    return Answers(known.index, times, estimators.transferred(known.source), known.limit, evidence)
 
 
 FUSED = ("forward", "backward_input", "backward_weight")
@@ -142,7 +142,7 @@ def _recurrences(rows: Rows, machine: Machine) -> Flags:
     return of_known & servable(rows, "rnn") & runs_library_calls(machine)
 
 
-@estimates.opened_by(_recurrences)
+@estimators.opened_by(_recurrences)
 def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estimator) -> Answers:
     """Predict recurrences that no table has from their products and the launches of a library (an `Estimator`)."""
     forward, once = (is_in(rows, "pass_name", name) for name in FUSED[::2])
@@ -154,7 +154,7 @@ def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estim
     sizes = {"b": 1.0, "m": m, "n": n, "k": k, "trans_a": once * 1.0, "trans_b": forward * 1.0}
     flop, byte, *_ = gemm(1.0, m, n, k, item_bytes(rows))
     known = product(rows.assign(kind="gemm", **sizes, flop=flop, byte=byte), machine, interval)
-    at = estimates.places_of(known.index, rows.index)
+    at = estimators.places_of(known.index, rows.index)
     launches, faster, slower = np.where(once[at], np.array([AT_ONCE]).T, np.array([WALKED]).T)
     start_s = launches * value_of(machine.device.launch_s)
     time_s, wider = runs[at] * (known.time_s + start_s), op_half_width(interval) / op_half_width(DEFAULT_LEVEL)
@@ -164,7 +164,7 @@ def recurrences(rows: Rows, machine: Machine, interval: float, *, product: Estim
 
     limit = choose_words(start_s > known.time_s, "launch", known.limit)
     times = np.array([time_s, time_s * np.exp(-faster * wider), time_s * np.exp(slower * wider)])
-    return Answers(known.index, times, estimates.transferred(known.source), limit, evidence)
+    return Answers(known.index, times, estimators.transferred(known.source), limit, evidence)
 
 
 _ATEN = "native_dropout _fused_dropout bernoulli bernoulli_ rand rand_like uniform_"
@@ -189,7 +189,7 @@ def further_work(
     rows: Rows, found: Answers, machine: Machine, interval: float, price_kernels: Callable[[Rows], Answers]
 ) -> Answers:
     """Add drawing random numbers, or a gradient's first kernel, to ops that do so; ``found`` covers the rest."""
-    at = np.flatnonzero(_does_more(rows, machine)[places := estimates.places_of(found.index, rows.index)])
+    at = np.flatnonzero(_does_more(rows, machine)[places := estimators.places_of(found.index, rows.index)])
     if not len(at):
         return found
     own, time_s, units = rows.take(places[at]), found.time_s[at], value_of(machine.device.units)
@@ -200,7 +200,7 @@ def further_work(
         sizes = {"read_byte": 2 * moved, "write_byte": moved, "byte": 3 * moved}
         product = own.assign(kind="pointwise", op="aten::mul", inputs=2.0, **sizes)
         first = price_kernels(product.take(np.flatnonzero(twice)))
-        priced = estimates.places_of(first.index, own.index)
+        priced = estimators.places_of(first.index, own.index)
         added[:, priced] = first.times
     ratio, least, most = 1 + added / time_s
     wider, times = half_width(interval) / half_width(DEFAULT_LEVEL), found.times.copy()
@@ -214,7 +214,7 @@ def further_work(
         as_much = f"an op of this traffic ({found.source.at(place)}, {found.evidence(place)})"
         return f"{factors[place][0]:.2f} × {as_much}, with {factors[place][1]}"
 
-    source = found.source.replaced(at, estimates.transferred(found.source.taken(at)))
+    source = found.source.replaced(at, estimators.transferred(found.source.taken(at)))
     return Answers(found.index, times, source, lambda: found.limit, evidence)
 
 
@@ -231,7 +231,7 @@ def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, t
     kernel is not tuned for the width on this board; another version or library may run it as fast as the halves.
     Halves that a cache holds prove nothing. `table`: predicts the halves; ``found`` covers ``rows`` or a part.
     """
-    places = estimates.places_of(found.index, rows.index)
+    places = estimators.places_of(found.index, rows.index)
     of_table = found.source.is_in("measured", "interpolated", "extrapolated")
     at = np.flatnonzero(is_in(rows, "kind", "experts")[places] & of_table)
     half = {name: rows.number(name)[places[at]] / 2 for name in ("n", "flop", "byte")}
@@ -240,7 +240,7 @@ def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, t
         return found
     halves = rows.take(places[at]).assign(**{name: column[large] for name, column in half.items()})
     known = table(halves, machine, interval)
-    at = at[estimates.places_of(known.index, halves.index)]
+    at = at[estimators.places_of(known.index, halves.index)]
     ratio, times = found.time_s[at] / (2 * known.time_s), found.times.copy()
     longer = ratio > UNTUNED
     times[1, at] = np.where(longer, np.minimum(times[1, at], 2 * known.time_s), times[1, at])
@@ -272,7 +272,7 @@ def _is_chunk(rows: Rows) -> Flags:
 
 
 def _timed_shapes(timings: pd.DataFrame, dtype: str) -> Shapes:
-    own = estimates.as_rows(timings)
+    own = estimators.as_rows(timings)
     own = own.take(is_in(own, "kind", "attention") & is_in(own, "dtype", dtype))
     part, width = np.where(_is_chunk(own), CHUNKS, tiles.attention_parts(own)), numbers(own, "head_dim")
     return {one: (float(width[part == one].min()), float(width[part == one].max())) for one in {*part.tolist()}}
@@ -298,7 +298,7 @@ def _as_squares(rows: Rows) -> Rows:
     side = np.maximum(keys, np.minimum(queries, tiles.TILE))
     squares = rows.assign(q_len=side, kv_len=side, causal=1.0)
     many = batch * queries / side * tiles.computed_share(rows) / tiles.computed_share(squares)
-    flop, byte, _ = attention(BASELINE, many, heads, groups, side, side, width, estimates.item_bytes(rows))
+    flop, byte, _ = attention(BASELINE, many, heads, groups, side, side, width, estimators.item_bytes(rows))
     return squares.assign(batch=many, flop=flop, byte=byte)
 
 
@@ -309,7 +309,7 @@ def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], i
     own, queries, heads, flop = (numbers(rows, name) for name in ("head_dim", "q_len", "heads", "flop"))
     wide = rows.assign(head_dim=width, flop=flop * (padded := width / own))
     queried = (_as_squares(wide.take(squares)), wide.take(~squares))
-    known = estimates.join_answers([predict(some) for some in queried if len(some)])
+    known = estimators.join_answers([predict(some) for some in queried if len(some)])
     at = places_of(known.index, rows.index)
     factor = np.exp(op_half_width(interval) * np.hypot(WITHOUT_MASK * squares, OTHER_WIDTH * apart))[at]
     times = widen(known.times, factor, factor)
@@ -320,12 +320,12 @@ def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], i
         sort = "masked attention of as many tiles" if squares[row] else "attention"
         return f"as {sort}, heads of {width[row]:g} ({text})" if squares[row] or padded[row] > 1 else text
 
-    source = choose_words(squares[at], estimates.transferred(known.source), known.source)
+    source = choose_words(squares[at], estimators.transferred(known.source), known.source)
     found, chunks = Answers(known.index, times, source, known.limit, evidence), squares & _is_chunk(rows)
     packed = chunks & (queries * heads <= tiles.TILE * numbers(rows, "kv_heads"))
     for at_most, more in ((packed, queries), (chunks, np.ones(len(rows)))):
         one = wide.assign(q_len=1.0, heads=heads * more, flop=numbers(wide, "flop") * more / queries)
-        others = predict(one.take(at_most)) if at_most.any() else estimates.NO_ANSWERS
+        others = predict(one.take(at_most)) if at_most.any() else estimators.NO_ANSWERS
         slower = widen(others.times, 1.0, np.exp(op_half_width(interval) * WITHOUT_MASK))  # a library may not pack
         found = bounded_by(found, others.timed(slower), longer=at_most is chunks)
     return found
@@ -336,7 +336,7 @@ def _is_plain(rows: Rows, _machine: Machine) -> Flags:
     return fused & ~(numbers(rows, "shared_dim") > 0)
 
 
-@estimates.opened_by(_is_plain)
+@estimators.opened_by(_is_plain)
 def attention_alike(
     rows: Rows, machine: Machine, interval: float, *, table: Estimator, by_facts: bool = False
 ) -> Answers:
@@ -354,4 +354,4 @@ def attention_alike(
         known = facts if by_facts else cached(machine.timings, None, f"attention in {dtype}", make)
         if len(own) and known:
             found.append(_by_shapes(own, known, lambda some: table(some, machine, interval), interval))
-    return estimates.join_answers(found)
+    return estimators.join_answers(found)

@@ -21,8 +21,8 @@ from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, alike, cached, words_of
 from fomkit.ops.kinds import KINDS, PASS_FREE_KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import DIMENSIONS, PRODUCT_LAYOUTS
-from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Rows, Table, is_in, numbers
+from fomkit.prediction import estimators
+from fomkit.prediction.estimators import Answers, Rows, Table, is_in, numbers
 from fomkit.prediction.families import VIEWS, flag
 from fomkit.prediction.gp import Flags, Matrix, Places
 from fomkit.prediction.rates import own_times
@@ -87,10 +87,10 @@ def settle(rows: Rows, machine: Machine) -> tuple[Rows, dict[int, str]]:
     """Do the same as `settle_engines`, on plain columns."""
     rows = row_major(rows)
     timed: set[tuple[str, ...]] = cached(
-        machine.timings, None, "engines", lambda: {*estimates.same_texts(machine.timings, "dtype", "engine")[0]}
+        machine.timings, None, "engines", lambda: {*estimators.same_texts(machine.timings, "dtype", "engine")[0]}
     )
     known = timed | {(peak.dtype, peak.engine) for peak in machine.device.peaks}
-    triples, numbers_of = estimates.same_texts(rows, "kind", "dtype", "engine")
+    triples, numbers_of = estimators.same_texts(rows, "kind", "dtype", "engine")
     settled, notes = [], dict[int, str]()
     for number, (kind, *wanted) in enumerate(triples):
         pair = (wanted[0], wanted[1])
@@ -124,7 +124,7 @@ def settle_engines(rows: pd.DataFrame, machine: Machine) -> tuple[pd.DataFrame, 
     those that another engine runs replaced, and a note on each replacement, by index.
     """
     rows = row_major(rows)
-    settled, notes = settle(estimates.as_rows(rows), machine)
+    settled, notes = settle(estimators.as_rows(rows), machine)
     if not notes:
         return rows, notes
     return rows.assign(**{name: settled.text(name).cells().tolist() for name in ("dtype", "engine")}), notes
@@ -165,7 +165,7 @@ Timing = tuple[int, tuple[Any, ...]]
 
 
 def _by_op(timings: pd.DataFrame, kind: str, keys: Sequence[str], free: Sequence[str]) -> dict[Any, list[Timing]]:
-    known, found = estimates.as_rows(timings), dict[Any, list[Timing]]()
+    known, found = estimators.as_rows(timings), dict[Any, list[Timing]]()
     places = np.flatnonzero(is_in(known, "kind", kind))
     rows = known.take(places)
     for place, key, cells in zip(places.tolist(), _cells(rows, keys), _cells(rows, free), strict=True):
@@ -183,7 +183,7 @@ def _own_names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
     """Return the ops with timings of their own in a kind bound by traffic; these exclude unnamed timings."""
     if kind not in VIEWS or not VIEWS[kind].any_op:
         return frozenset()
-    return frozenset(estimates.as_rows(timings).take(is_in(timings, "kind", kind)).text("op").cells()) - {""}
+    return frozenset(estimators.as_rows(timings).take(is_in(timings, "kind", kind)).text("op").cells()) - {""}
 
 
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
@@ -191,7 +191,7 @@ def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int,
 
     `rows`: of one kind.
     """
-    rows, keys = estimates.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
+    rows, keys = estimators.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))
     own_names = cached(timings, None, f"names of {kind}", partial(_own_names, timings, kind))
@@ -302,7 +302,7 @@ def _answers(
 ) -> Answers:
     """Return the median over each row's hits, for each row that has any."""
     met = cached(timings, None, f"hits at {interval}", dict[tuple[int, ...], _Hit])
-    known = cached(timings, None, "rows by place", lambda: estimates.as_rows(timings.reset_index(drop=True)))
+    known = cached(timings, None, "rows by place", lambda: estimators.as_rows(timings.reset_index(drop=True)))
     figures = cached(timings, None, "figures of hits", partial(_numbers_of_hits, known))
     for places in found:
         if places and places not in met:
@@ -321,7 +321,7 @@ def _answers(
     return Answers(rows.index[at], times, Words(stated, ("measured", "assumed")), "measured", evidence)
 
 
-@estimates.opened_by(lambda rows, machine: is_in(rows, "kind", *estimates.timed_kinds(machine.timings)))
+@estimators.opened_by(lambda rows, machine: is_in(rows, "kind", *estimators.timed_kinds(machine.timings)))
 def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Look each row up in the machine's timings (an `Estimator`).
 
@@ -334,7 +334,7 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     duplicate timings of the kind. The clock step is added to the high bound, because clocks truncate.
     """
     found: list[Answers] = []
-    for kind in sorted({kind for (kind,) in estimates.same_texts(rows, "kind")[0]}):
+    for kind in sorted({kind for (kind,) in estimators.same_texts(rows, "kind")[0]}):
         timings = cached(machine.timings, None, "own times of hits", partial(_prepare, machine.timings))
         candidates = _candidates(rows, timings, kind)
         if not len(candidates):
@@ -343,7 +343,7 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
         if any(places):
             spread = cached(timings, None, f"repeatability of {kind}", partial(_repeatability, timings, kind))
             found.append(_answers(candidates, places, number, timings, spread, interval))
-    return estimates.join_answers(found)
+    return estimators.join_answers(found)
 
 
 STRAIGHT, SERIES = 4.0, 10

@@ -20,7 +20,7 @@ from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, cached
 from fomkit.prediction import links
-from fomkit.prediction.estimates import Answers, Rows, is_in, opened_by
+from fomkit.prediction.estimators import Answers, Rows, is_in, opened_by
 from fomkit.prediction.families import ONE_WAY
 from fomkit.prediction.gp import Matrix
 from fomkit.prediction.links import Collective, Duration, LinkInterval

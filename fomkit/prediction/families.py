@@ -29,7 +29,7 @@ from fomkit.ops.columns import first_alike
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.tables import in_order
 from fomkit.prediction import tiles
-from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
+from fomkit.prediction.estimators import Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import LIMIT, Flags, Matrix, Places, Texts, as_columns
 from fomkit.prediction.rates import own_times
 

@@ -30,7 +30,7 @@ from fomkit.prediction.beside_facts import (
     with_repeats,
     with_vectors,
 )
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, join_answers, numbers, places_of
+from fomkit.prediction.estimators import Answers, Rows, Table, as_rows, join_answers, numbers, places_of
 from fomkit.prediction.exact import between_timings, op_flags
 from fomkit.prediction.families import (
     VIEWS,

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from fomkit.ops.columns import alike
-from fomkit.prediction.estimates import Answers, Rows, is_in, numbers
+from fomkit.prediction.estimators import Answers, Rows, is_in, numbers
 from fomkit.prediction.gp import NO_GRID, Flags, Matrix, Places, Texts
 
 SIDES = ("b", "m", "n", "k")

@@ -24,8 +24,8 @@ from fomkit.core.interval import op_half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import format_quantity
 from fomkit.ops.columns import Words, cached, choose_words, significant
-from fomkit.prediction import estimates, tiles
-from fomkit.prediction.estimates import Answers, Rows, Table, as_rows, is_in, numbers
+from fomkit.prediction import estimators, tiles
+from fomkit.prediction.estimators import Answers, Rows, Table, as_rows, is_in, numbers
 from fomkit.prediction.families import conv_output
 from fomkit.prediction.gp import Flags, Matrix, Texts
 from fomkit.prediction.monotone import SIDES, growing_axes, lines, resized, sizes_along
@@ -106,11 +106,11 @@ class _Sizes:
         passes = [is_in(rows, "pass_name", "forward"), is_in(rows, "pass_name", "backward_input")]
         self.gathers = np.where(transposed, passes[1], passes[0])
         self.scatters = np.where(transposed, passes[0], passes[1])
-        self.byte = estimates.item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
+        self.byte = estimators.item_bytes(rows) * (self.wide_positions * self.wide + self.positions * self.narrow)
 
     def product(self, rows: Table) -> pd.DataFrame:
         """Return the equivalent products, with the few channels as rows so that narrow tiles fit them."""
-        step = LOAD_BYTE / estimates.item_bytes(rows)
+        step = LOAD_BYTE / estimators.item_bytes(rows)
         wide, narrow = (np.ceil(one / self.groups / step) * step for one in (self.wide, self.narrow))
         m = np.where(self.gathers, narrow, np.where(self.scatters, wide, narrow))
         n = np.where(
@@ -144,7 +144,7 @@ def _of_single_channels(rows: Rows, sizes: _Sizes, chip: tiles.Chip, vector_flop
     flop_s = numbers(rows, "flop") / (VECTOR_SHARE * vector_flop_per_s)
     through = (numbers(rows, "byte") / chip.byte_per_s + flop_s) * np.where(sizes.gathers, 1.0, GRADIENT_SLOWER)
     weights = sizes.narrow * sizes.kernel
-    read = 2 * estimates.item_bytes(rows) * sizes.positions * np.maximum(weights, BLOCKS * chip.units)
+    read = 2 * estimators.item_bytes(rows) * sizes.positions * np.maximum(weights, BLOCKS * chip.units)
     in_one_pass = sizes.gathers | sizes.scatters | _by_pixel(rows)
     return np.asarray(np.where(in_one_pass, through, read / chip.byte_per_s), np.float64)
 
@@ -200,7 +200,7 @@ def utilisation_of(
         return typical_utilisation(rows, machine, interval)
     ends, sources = np.full((3, len(rows)), np.nan), np.full(len(rows), "", object)
     in_tiles, rest = np.zeros(len(rows), bool), ~(conv if unknown is None else conv | unknown)
-    groups, number = estimates.same_texts(rows.take(conv), "dtype")
+    groups, number = estimators.same_texts(rows.take(conv), "dtype")
     for at_group, (dtype,) in enumerate(groups):
         at = np.flatnonzero(conv)[number == at_group]
         found = _convolutions(rows.take(at), machine, dtype, interval)
@@ -341,7 +341,7 @@ def _in_format(rows: Rows, machine: Machine, interval: float) -> Answers:
 
 def bounded_by(found: Answers, others: Answers, note: str = "", *, longer: bool = False) -> Answers:
     """Replace predictions by others that are shorter, or longer; ``note`` is put before the evidence of these."""
-    at, sign = estimates.places_of(found.index, others.index), -1.0 if longer else 1.0
+    at, sign = estimators.places_of(found.index, others.index), -1.0 if longer else 1.0
     both = np.flatnonzero(at >= 0)  # others may contain none of them
     less = both[sign * others.time_s[at[both]] < sign * found.time_s[both]]
     times = found.times.copy()
@@ -415,7 +415,7 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
 
     `rows`: COSTED rows; `times`: predictions, which are returned with bounds and longer evidence.
     """
-    rows = rows.take(estimates.places_of(times.index, rows.index))
+    rows = rows.take(estimators.places_of(times.index, rows.index))
     found = bounds(rows, machine)
     stated = ~np.isnan(found.floor_s) & ~found.fitted
     start_s = kernel_start(machine.device)

@@ -24,7 +24,7 @@ from fomkit.core.measurement import chip_words
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimates import Record, Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
+from fomkit.prediction.estimators import Record, Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"

@@ -31,7 +31,7 @@ from fomkit.core.machine import Device
 from fomkit.core.measurement import Surface
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, one_word
-from fomkit.prediction.estimates import Table, as_rows, is_in, item_bytes, numbers
+from fomkit.prediction.estimators import Table, as_rows, is_in, item_bytes, numbers
 from fomkit.prediction.gp import (
     SURFACE_NOISE,
     SURFACE_VARIANCE,

@@ -23,8 +23,8 @@ from fomkit.ops.columns import Words, alike, cached, words_of
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import cost_columns
 from fomkit.ops.tables import PASSES
-from fomkit.prediction import estimates
-from fomkit.prediction.estimates import Answers, Estimator, Rows, Table, is_in, numbers, places_of
+from fomkit.prediction import estimators
+from fomkit.prediction.estimators import Answers, Estimator, Rows, Table, is_in, numbers, places_of
 from fomkit.prediction.gp import Flags, Matrix
 from fomkit.prediction.prior import VECTOR, utilisation_of
 from fomkit.prediction.rates import Bounds, bounds, rates, throttled, value_of
@@ -78,10 +78,10 @@ def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
     return replace(machine, excluded=(*machine.excluded, *sorted(set[str]().union(*machines_of.values()) - timed)))
 
 
-@estimates.opened_by(
+@estimators.opened_by(
     lambda rows, machine: np.any(
         [
-            is_in(rows, "kind", *{kind} & estimates.timed_kinds(machine.timings))
+            is_in(rows, "kind", *{kind} & estimators.timed_kinds(machine.timings))
             & is_in(rows, "pass_name", *words)
             for kind, words in TRANSFERRED.items()
         ],
@@ -97,7 +97,7 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
     """
     forward = chosen.assign(pass_name=BASELINE)
     known = table(forward, machine, interval)
-    groups, numbers_of = estimates.same_texts(chosen, "kind", "pass_name")
+    groups, numbers_of = estimators.same_texts(chosen, "kind", "pass_name")
     found = []
     for number, (kind, word) in enumerate(groups):
         at, of = np.flatnonzero(numbers_of == number), without_pass(machine, kind, word)
@@ -107,7 +107,7 @@ def estimate(chosen: Rows, machine: Machine, interval: float, *, table: Estimato
         good = (places >= 0) & is_known & is_baseline
         utilisations = wanted.chosen(good), baseline.chosen(good)
         found.append(_answers(known.chosen(places[good]), *utilisations, limits.names.taken(good)))
-    return estimates.join_answers(found)
+    return estimators.join_answers(found)
 
 
 ADDRESS, COPIED_SPREAD = 50.0, 0.12
@@ -161,7 +161,7 @@ class _Sibling(NamedTuple):
 
 def _classes(products: Table) -> Words:
     """Return the classes of products with separate fits; libraries have other kernels for batched ones."""
-    pairs, numbers_of = estimates.same_texts(products, "dtype", "engine")
+    pairs, numbers_of = estimators.same_texts(products, "dtype", "engine")
     names = ["/".join((*pair, word)) for pair in pairs for word in ("single", "batched")]
     return Words(2 * numbers_of + (numbers(products, "b") > 1), tuple(names))
 
@@ -173,7 +173,7 @@ def _orders(products: Table) -> Matrix:
 
 def _timed_orders(timings: pd.DataFrame) -> dict[str, dict[float, int]]:
     """Count the timings of each storage order by class, for classes in which every timing states its order."""
-    known = estimates.as_rows(timings).take(is_in(timings, "kind", "gemm"))
+    known = estimators.as_rows(timings).take(is_in(timings, "kind", "gemm"))
     table: dict[str, dict[float, int]] = {}
     for group, orders in pd.Series(_orders(known)).groupby(_classes(known).cells()):
         # An order that is not stated may be any, so a class with one such timing counts as having all orders.
@@ -215,9 +215,9 @@ DEEP = 256
 """Depth of a product from which a few more numbers do not change its time."""
 
 
-@estimates.opened_by(
+@estimators.opened_by(
     lambda rows, machine: (
-        is_in(rows, "kind", *{"gemm"} & estimates.timed_kinds(machine.timings))
+        is_in(rows, "kind", *{"gemm"} & estimators.timed_kinds(machine.timings))
         & all(name in machine.timings.columns for name in ("trans_a", "trans_b"))
     )
 )
@@ -229,7 +229,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
     orders = _commonest_orders(products, machine.timings)
     lacking = ~np.isnan(orders)
     if not lacking.any():
-        return estimates.join_answers([])
+        return estimators.join_answers([])
     chosen, orders = products.take(lacking), orders[lacking]
     # Deep products whose rows run along the depth in neither operand, such as gradients of weights, read every
     # depth equally well; products in the table's storage order may not, so their depth is one of whole vectors.
@@ -261,7 +261,7 @@ def another_order(products: Rows, machine: Machine, interval: float, *, table: E
 def _sum_dtypes(timings: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
     """Return the accumulation formats that the timings of each number format and engine state."""
     found: dict[tuple[str, str], set[str]] = {}
-    for dtype, engine, sums in estimates.same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
+    for dtype, engine, sums in estimators.same_texts(timings, "dtype", "engine", "accumulate_dtype")[0]:
         found.setdefault((dtype, engine), set()).update(filter(None, (sums,)))
     return found
 
@@ -284,15 +284,15 @@ def siblings(machine: Machine) -> dict[str, _Sibling]:
 
 def in_another_format(rows: Table, machine: Machine) -> Rows:
     """Return, in the format of its sibling, each row of a matrix engine whose number format has one here."""
-    rows, pairs = estimates.as_rows(rows), siblings(machine)
+    rows, pairs = estimators.as_rows(rows), siblings(machine)
     chosen = rows.take(is_in(rows, "engine", "matrix") & is_in(rows, "dtype", *pairs))
     known = chosen.text("dtype")
     other = [pairs[word].dtype if word in pairs else word for word in known.words]
     like = chosen.assign(dtype=words_of(known.codes, other))
-    return like.assign(byte=chosen.number("byte") * estimates.item_bytes(like) / estimates.item_bytes(chosen))
+    return like.assign(byte=chosen.number("byte") * estimators.item_bytes(like) / estimators.item_bytes(chosen))
 
 
-@estimates.opened_by(
+@estimators.opened_by(
     lambda rows, machine: is_in(rows, "engine", "matrix") & is_in(rows, "dtype", *siblings(machine))
 )
 def another_format(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
@@ -336,7 +336,7 @@ def _by_floors(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Mat
     return ratio, widen(known.times, faster, slower) * ratio
 
 
-@estimates.opened_by(lambda rows, _machine: numbers(rows, "weight_share") < 1)
+@estimators.opened_by(lambda rows, _machine: numbers(rows, "weight_share") < 1)
 def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products whose weights are stored narrower than they are multiplied, from those with whole weights.
 
@@ -354,11 +354,11 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
     def evidence(place: int) -> str:
         return f"{ratio[place]:.2g} × with unpacked weights ({known.source.at(place)}, {known.evidence(place)})"
 
-    return Answers(known.index, times, estimates.transferred(known.source), known.limit, evidence)
+    return Answers(known.index, times, estimators.transferred(known.source), known.limit, evidence)
 
 
 def _has_element_wise(machine: Machine) -> bool:
-    return "pointwise" in estimates.timed_kinds(machine.timings)
+    return "pointwise" in estimators.timed_kinds(machine.timings)
 
 
 def _element_wise(rows: Rows) -> Rows:
@@ -374,7 +374,7 @@ def _copied(rows: Rows, machine: Machine) -> Flags:
     return is_in(rows, "kind", "copy") & (numbers(rows, "read_byte") > 0) & known
 
 
-@estimates.opened_by(_copied)
+@estimators.opened_by(_copied)
 def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict copies: traffic as of element-wise ops and, added as a square, its addresses (an `Estimator`)."""
     known, side = table(_element_wise(chosen), machine, interval), np.exp(op_half_width(interval) * COPIED_SPREAD)
@@ -389,7 +389,7 @@ def copied_data(chosen: Rows, machine: Machine, interval: float, *, table: Estim
     return Answers(known.index, times, "transferred", known.limit, evidence)
 
 
-@estimates.opened_by(lambda rows, machine: is_in(rows, "kind", "pointwise") & _has_element_wise(machine))
+@estimators.opened_by(lambda rows, machine: is_in(rows, "kind", "pointwise") & _has_element_wise(machine))
 def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict element-wise ops of other passes from the machine's own element-wise ops.
 
@@ -400,9 +400,9 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
     return _from_same_traffic(chosen, known, machine, interval, "an element-wise op")
 
 
-@estimates.opened_by(
+@estimators.opened_by(
     lambda rows, machine: (
-        is_in(rows, "kind", *FORWARD_FLOP.keys() & estimates.timed_kinds(machine.timings))
+        is_in(rows, "kind", *FORWARD_FLOP.keys() & estimators.timed_kinds(machine.timings))
         & is_in(rows, "pass_name", *BACKWARD)
     )
 )
@@ -413,7 +413,7 @@ def row_gradients(chosen: Rows, machine: Machine, interval: float, *, table: Est
     once. The interval is widened as in `moved_data`. An `Estimator` of gradients of the kinds in `FORWARD_FLOP`
     whose forward pass ``table`` predicts.
     """
-    kinds, once = chosen.text("kind"), chosen.number("numel") * estimates.item_bytes(chosen)
+    kinds, once = chosen.text("kind"), chosen.number("numel") * estimators.item_bytes(chosen)
     forward_share = kinds.mapped([FORWARD_FLOP.get(kind, np.nan) for kind in kinds.words], float)
     like = chosen.assign(
         pass_name=BASELINE, op="", inputs=np.nan, read_byte=once, write_byte=once, byte=2 * once,

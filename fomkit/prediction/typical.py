@@ -22,7 +22,7 @@ from fomkit.core.units import BLOCKS_OF_FP8, ITEM_BYTE
 from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.prediction import families, tiles
-from fomkit.prediction.estimates import Rows, Table, as_rows, is_in, numbers, same_texts, weighted_median
+from fomkit.prediction.estimators import Rows, Table, as_rows, is_in, numbers, same_texts, weighted_median
 from fomkit.prediction.families import PRODUCT_TILE, aligned, fill, flag, log_product, log_sizes, winograd
 from fomkit.prediction.gp import Flags, Matrix, Places, Surfaces, Texts, side_by_side, surface_values, surfaces
 from fomkit.prediction.monotone import used_as_in_parts

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.core.units import format_quantity
-from fomkit.prediction.estimates import Table, as_rows, is_in, numbers, same_texts
+from fomkit.prediction.estimators import Table, as_rows, is_in, numbers, same_texts
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
 from fomkit.prediction.rates import CACHED_BYTE
 from fomkit.prediction.typical import typical_utilisation

@@ -23,7 +23,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Device, Fact, Link, Machine, Peak
 from fomkit.core.units import agree, count_text, exact_quantity, format_number, format_quantity
 from fomkit.ops.groups import describe_sizes
-from fomkit.prediction.estimates import Table, as_rows, numbers
+from fomkit.prediction.estimators import Table, as_rows, numbers
 from fomkit.prediction.gp import Flags
 from fomkit.prediction.rates import own_times
 from fomkit.profiles import claims

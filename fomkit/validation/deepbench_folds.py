@@ -29,7 +29,7 @@ from fomkit.prediction import interpolate
 from fomkit.prediction.calibration import FEWEST, fit_timings, predict_folds, written
 from fomkit.prediction.cascade import as_added
 from fomkit.prediction.donors import Others
-from fomkit.prediction.estimates import as_rows, places_of
+from fomkit.prediction.estimators import as_rows, places_of
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import VIEWS, families, training_rows
 from fomkit.profiles.evidence import others_of, shipped_typical_tables

@@ -8,18 +8,18 @@ from itertools import cycle
 from typing import Literal, TypedDict
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import Span, divide, multiply_independent
+from fomkit.core.interval import ROUNDING, Span, divide, multiply_independent
 from fomkit.core.measurement import MEASURED_LEVEL, Measurement
 from fomkit.core.model import LastBatch
 from fomkit.merit.fom import FigureOfMerit, figure_of_merit
 from fomkit.merit.measured_steps import (
     Explained,
+    MeasuredEstimate,
     MeasuredStep,
     Merit,
     Reading,
-    measured_step,
+    measured_of,
     merit_content,
-    read_row,
 )
 from fomkit.plan.content import Ends, as_content
 from fomkit.plan.coverage import UNPRICED
@@ -27,25 +27,6 @@ from fomkit.plan.estimate import Estimate, check_one_device, with_step
 from fomkit.verbs.compare import Comparison, rates, unfit_of
 
 Verdict = Literal["agree", "disagree", "ambiguous"]
-_ROUNDING = 1e-9
-
-
-def inside(span: Span, value: float) -> bool:
-    """Return whether a value is in an interval, bounds included, up to rounding of the last digits."""
-    return span.low * (1 - _ROUNDING) <= value <= span.high * (1 + _ROUNDING)
-
-
-@dataclass(frozen=True)
-class BaselineMeasured:
-    """One model on the baseline: its prediction and its measurements.
-
-    `readings`: all rows about this model and machine, including those set aside.
-    `measured`: None where there is no row, or every row was set aside.
-    """
-
-    predicted: Estimate
-    readings: tuple[Reading, ...]
-    measured: MeasuredStep | None
 
 
 @dataclass(frozen=True)
@@ -73,12 +54,12 @@ class TwoWays:
     def overlap(self) -> bool:
         """Whether the intervals of the two ways overlap."""
         one, other = self.predicted.step, self.scaled.step
-        return one.low <= other.high * (1 + _ROUNDING) and other.low <= one.high * (1 + _ROUNDING)
+        return one.low <= other.high * (1 + ROUNDING) and other.low <= one.high * (1 + ROUNDING)
 
     @property
     def baseline_holds(self) -> bool:
         """Whether the measured step is in the interval predicted for the baseline."""
-        return inside(self.baseline.step, self.measured.step.value)
+        return self.baseline.step.contains(self.measured.step.value)
 
     @property
     def verdict(self) -> Verdict:
@@ -86,7 +67,7 @@ class TwoWays:
         if not self.overlap:
             return "disagree"
         one, other = self.predicted.step, self.scaled.step
-        mutual = inside(one, other.value) and inside(other, one.value)
+        mutual = one.contains(other.value) and other.contains(one.value)
         return "agree" if mutual and self.baseline_holds else "ambiguous"
 
     @property
@@ -112,7 +93,7 @@ class TwoWays:
 class FromMeasurements:
     """A comparison predicted in both ways.
 
-    `baselines`: ordered by model.
+    `baselines`: the models on the baseline, in order.
     `ways`: ordered by target, for the models whose baseline was measured.
     `merits`: by target, from measured baselines; empty unless every model has a measured step and a run. Measured
       times are used as weights, without error: within the ratio of one line they cancel.
@@ -120,7 +101,7 @@ class FromMeasurements:
     `explained`: as in the comparison.
     """
 
-    baselines: tuple[BaselineMeasured, ...]
+    baselines: tuple[MeasuredEstimate, ...]
     ways: tuple[TwoWays, ...]
     merits: tuple[FigureOfMerit, ...]
     others: int
@@ -139,7 +120,7 @@ def _merit_of_ways(ways: Sequence[TwoWays], last_batch: LastBatch | None) -> Fig
 
 
 def _nothing_measured(
-    baselines: Sequence[BaselineMeasured], rows: Sequence[Measurement], where: str
+    baselines: Sequence[MeasuredEstimate], rows: Sequence[Measurement], where: str
 ) -> FomkitError:
     machine = baselines[0].predicted.machine.name
     reasons = [
@@ -171,11 +152,7 @@ def from_measurements(
             where, "measurements need a baseline, and none is named. Add, for example, --baseline p100."
         )
     check_one_device((*result.estimates, *result.baseline), "the estimate from measured steps")
-    baselines = []
-    for one in result.baseline:
-        about = [row for row in rows if (row.model, row.machine) == (one.model.name, one.machine.name)]
-        readings = tuple(read_row(row, one) for row in about)
-        baselines.append(BaselineMeasured(one, readings, measured_step(readings)))
+    baselines = [measured_of(one, rows) for one in result.baseline]
     if all(baseline.measured is None for baseline in baselines):
         raise _nothing_measured(baselines, rows, where)
     by_target: dict[str, list[TwoWays]] = {}
@@ -247,13 +224,13 @@ def _row_content(reading: Reading) -> Row:
     )  # fmt: skip
 
 
-def _baseline(one: BaselineMeasured) -> OfBaseline:
+def _baseline(one: MeasuredEstimate) -> OfBaseline:
     measured, predicted = one.measured, one.predicted
     return as_content(
         OfBaseline, model=predicted.model.name, baseline=predicted.machine.name,
         measured_step_s=measured and measured.step, spread_stated=measured and measured.spread_stated,
         predicted_step_s=predicted.step,
-        in_predicted_interval=None if measured is None else inside(predicted.step, measured.step.value),
+        in_predicted_interval=None if measured is None else predicted.step.contains(measured.step.value),
         used=[_row_content(reading) for reading in one.readings if reading.step is not None],
         set_aside=[_row_content(reading) for reading in one.readings if reading.step is None],
     )  # fmt: skip

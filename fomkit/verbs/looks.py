@@ -64,7 +64,7 @@ def explain(
     >>> [op["time_source"] for op in explain("p1b3-lecture", "x86-lecture", top=1).content["ops"]]
     ['measured']
     """
-    from fomkit.output.estimates import format_evidence, measurement_rows
+    from fomkit.output.explained import format_evidence, measurement_rows
     from fomkit.plan.estimate import estimate
     from fomkit.plan.evidence import explain_ops
     from fomkit.plan.job import time_microbatch

@@ -404,7 +404,7 @@ def profile_summary(model: ModelProfile) -> Answer:
     from fomkit.bench.measured_run import run_content
     from fomkit.ops.pricing import add_costs
     from fomkit.ops.resize import resize_ops
-    from fomkit.output.estimates import measured_lines
+    from fomkit.output.explained import measured_lines
     from fomkit.output.models import format_profiled
     from fomkit.plan.coverage import work_per_pass
 

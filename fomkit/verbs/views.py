@@ -144,7 +144,7 @@ def _twelve_steps(found: Comparison, content: Study, screen: Screen) -> str:
 
 
 def _comparison(found: Comparison) -> Answer:
-    from fomkit.output.estimates import format_from_measurements, with_ways
+    from fomkit.output.explained import format_from_measurements, with_ways
 
     def write(content: Study, screen: Screen = PLAIN, *, explain: bool = False) -> str:
         measured = content.get("from_measurements")
@@ -160,7 +160,7 @@ def _comparison(found: Comparison) -> Answer:
 def _predicted(found: Prediction) -> Answer:
     from pathlib import Path
 
-    from fomkit.output.estimates import format_prediction
+    from fomkit.output.explained import format_prediction
     from fomkit.plan.op_tables import PredictionContent
 
     content: PredictionContent = {"schema": "fomkit/predict/1", **found.totals}

@@ -22,7 +22,7 @@ from fomkit.plan.memory import Held, Use
 from fomkit.plan.memory_of import can_follow, held_by_sizes, in_formats, step_memory
 from fomkit.plan.options import Options
 from fomkit.plan.step import Started, device_time, started_of, terms_beside
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimators import as_rows
 from fomkit.prediction.exact import settled_ops
 from fomkit.prediction.rates import bounds
 from fomkit.profiles.evidence import with_fits

@@ -24,7 +24,7 @@ from fomkit.plan.content import as_content
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import Near, distinct_ops, nearest_timings, neighbour_content
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Record, records
+from fomkit.prediction.estimators import Record, records
 from fomkit.prediction.exact import row_major
 from fomkit.whatif.advice_case import WORTH, Case, Finding, changed_rows, does_not_apply, saving
 

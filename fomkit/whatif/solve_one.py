@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
+from fomkit.plan.memory import largest_that_fits
 from fomkit.profiles.metrics import title_of
 from fomkit.whatif.cases import Figures, Goal, Point
 from fomkit.whatif.parameters import Parameter
@@ -289,34 +290,25 @@ def _out_of_reach(evaluator: Evaluator, parameter: Parameter, tried: Sequence[fl
     return evaluator.change(parameter, best, f"even at its best, {factor} times, steps wait for {waits}")
 
 
-def _doubling_steps(evaluator: Evaluator, parameter: Parameter) -> tuple[int, int, list[int]]:
-    """Search a whole number in doubling steps; return the last that fails, the first that is enough, all known."""
-    failed, step, tried = 0, 1, list[int]()
+def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
+    """Try doubling steps, then those between the last that fails and the first that is enough."""
     far = math.floor((parameter.value * evaluator.most - parameter.value) / parameter.grain)
     if parameter.better < 0:
         far = math.floor(parameter.value / parameter.grain) - 1
-    while failed < far:
-        steps = min(step, far)
-        margin = evaluator.margin({parameter.name: parameter.value + parameter.better * steps * parameter.grain})
-        if margin is not None:
-            tried.append(steps)
-            if margin >= 0:
-                return failed, steps, tried
-        failed, step = steps, 2 * step
-    return failed, 0, tried
+    tried = list[float]()
 
+    def value_at(steps: int) -> float:
+        return parameter.value + parameter.better * steps * parameter.grain
 
-def _solve_whole(evaluator: Evaluator, parameter: Parameter) -> Change:
-    failed, reached, steps = _doubling_steps(evaluator, parameter)
-    while reached and reached - failed > 1:
-        middle = (reached + failed) // 2
-        margin = evaluator.margin({parameter.name: parameter.value + parameter.better * middle * parameter.grain})
-        failed, reached = (failed, middle) if margin is not None and margin >= 0 else (middle, reached)
-    if reached:
-        return evaluator.change(parameter, parameter.value + parameter.better * reached * parameter.grain)
-    if not steps:
+    def fails(steps: int) -> bool:
+        margin = evaluator.margin({parameter.name: value_at(steps)})
+        tried.extend([value_at(steps)] * (margin is not None))
+        return margin is None or margin < 0
+
+    if (failed := largest_that_fits(fails, far)) < far:
+        return evaluator.change(parameter, value_at(failed + 1))
+    if not tried:
         raise FomkitError(parameter.name, "has no other value that can be estimated.")
-    tried = [parameter.value + parameter.better * step * parameter.grain for step in steps]
     best = max(tried, key=lambda value: evaluator.margin({parameter.name: value}) or -math.inf)
     if parameter.of == "machine" and not evaluator.still(parameter, tried):
         return evaluator.not_found(parameter, len(tried), best)

@@ -29,7 +29,7 @@ from fomkit.plan.options import Options, check_options, choose_scope, choose_siz
 from fomkit.plan.run import roll_up_run, stated_run, steps_per_epoch
 from fomkit.plan.scaling import ScalingSpec, least_rate, scale, smallest_layout, stepper_of
 from fomkit.prediction.cascade import time_ratio
-from fomkit.prediction.estimates import weighted_median
+from fomkit.prediction.estimators import weighted_median
 from fomkit.prediction.links import bus_factor, ingress_byte
 from fomkit.prediction.rates import starts_within
 from fomkit.prediction.tiles import mix, thinness

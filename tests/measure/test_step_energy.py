@@ -109,7 +109,7 @@ def test_a_step_under_autocast_says_so_and_has_its_energy(model: Path, tmp_path:
 
     from fomkit.bench.measured_run import measure_profile, measurement_of, run_content
     from fomkit.frontends.profile import profile_file
-    from fomkit.output.estimates import measured_lines
+    from fomkit.output.explained import measured_lines
     from fomkit.profiles.models import load_model, save_model
 
     found = profile_file(model)

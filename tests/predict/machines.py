@@ -12,7 +12,7 @@ import pandas as pd
 from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.ops.tables import column_names
 from fomkit.prediction import gp
-from fomkit.prediction.estimates import Answers, Timed
+from fomkit.prediction.estimators import Answers, Timed
 from fomkit.prediction.typical import TypicalUtilisations
 from fomkit.profiles.evidence import shipped_typical_tables
 from fomkit.profiles.machines import load_machine

@@ -15,7 +15,7 @@ from fomkit.prediction import calibration, families, gp, interpolate
 from fomkit.prediction.calibration import fit_timings
 from fomkit.prediction.cascade import rescale_answers
 from fomkit.prediction.donors import Others, Process, _own_share, _site_noise, condition, levels_of
-from fomkit.prediction.estimates import Timed, as_rows
+from fomkit.prediction.estimators import Timed, as_rows
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.exchange import Network, _group
 from fomkit.prediction.families import FamilyName, training_rows

@@ -26,7 +26,7 @@ from fomkit.prediction.beside_facts import (
     errors_nearby,
 )
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Rows, Timed, as_rows, join_answers, repeated, same_texts
+from fomkit.prediction.estimators import Rows, Timed, as_rows, join_answers, repeated, same_texts
 from fomkit.prediction.families import _OF_SHAPE, _shape_factors, _shape_features, conv_features, conv_terms
 from fomkit.prediction.gp import BLOCK, Hyper, correlation, distances
 

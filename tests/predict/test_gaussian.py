@@ -8,7 +8,7 @@ import pytest
 from predict.machines import posterior
 
 from fomkit.prediction import calibration, gp
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimators import as_rows
 from fomkit.prediction.gp import LIMIT, Hyper
 
 HYPER = Hyper(np.array([2.0, 3.0]), 0.5, 1e-3)

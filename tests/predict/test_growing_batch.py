@@ -25,7 +25,7 @@ from fomkit.plan.scenarios import prepare_study, scenarios
 from fomkit.plan.shapes import step_ops, times_at
 from fomkit.prediction import gp, interpolate, monotone, prior
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Columns, Rows, as_rows, repeated
+from fomkit.prediction.estimators import Columns, Rows, as_rows, repeated
 from fomkit.prediction.families import VIEWS
 from fomkit.profiles.evidence import with_fits
 

@@ -115,7 +115,7 @@ def test_without_processors_a_convolution_goes_by_what_is_usual(board: Machine) 
 
 
 def test_a_gradient_over_any_depth_is_priced_as_one_over_a_power_of_two(board: Machine) -> None:
-    from fomkit.prediction.estimates import as_rows
+    from fomkit.prediction.estimators import as_rows
 
     row = {
         "op": "mm",

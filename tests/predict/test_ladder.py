@@ -20,7 +20,7 @@ from fomkit.ops.tables import BOUNDS, TIME_SOURCES, TIMES
 from fomkit.plan.options import check_options
 from fomkit.prediction import prior
 from fomkit.prediction.cascade import add_times
-from fomkit.prediction.estimates import Timed, as_rows
+from fomkit.prediction.estimators import Timed, as_rows
 from fomkit.prediction.exact import row_major, settle_engines
 from fomkit.profiles.machines import load_machine
 

@@ -18,7 +18,7 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.prediction.cascade import add_times, as_added
-from fomkit.prediction.estimates import means
+from fomkit.prediction.estimators import means
 from fomkit.profiles.evidence import with_fits
 from fomkit.validation.deepbench_folds import sheet_cases
 from fomkit.validation.scores import score

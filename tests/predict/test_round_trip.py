@@ -21,7 +21,7 @@ from fomkit.plan.evidence import explain_ops
 from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.options import Options
 from fomkit.prediction import cascade
-from fomkit.prediction.estimates import Answers
+from fomkit.prediction.estimators import Answers
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.locate import shipped_folder
 from fomkit.profiles.machines import load_machine

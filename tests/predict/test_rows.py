@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fomkit.ops.columns import Words, words_of
-from fomkit.prediction.estimates import as_rows, is_in, item_bytes, numbers, same_texts
+from fomkit.prediction.estimators import as_rows, is_in, item_bytes, numbers, same_texts
 
 
 @pytest.fixture(params=["str", "object", "category"])

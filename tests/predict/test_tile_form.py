@@ -16,7 +16,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import calibration, families, prior
 from fomkit.prediction.calibration import cross_validate, fit_timings
-from fomkit.prediction.estimates import as_rows
+from fomkit.prediction.estimators import as_rows
 from fomkit.prediction.families import FamilyName, training_rows
 from fomkit.prediction.interpolate import as_fit, features_of
 from fomkit.prediction.rates import op_seconds, spare_of

@@ -16,7 +16,7 @@ from fomkit.core.interval import of_few
 from fomkit.core.measurement import Surface
 from fomkit.ops.pricing import add_costs
 from fomkit.prediction import gp as surfaces_of
-from fomkit.prediction.estimates import weighted_median
+from fomkit.prediction.estimators import weighted_median
 from fomkit.prediction.gp import side_by_side, surface_rows, surface_values, surfaces, weights_of
 from fomkit.prediction.tiles import weighed_by_rows
 from fomkit.prediction.typical import (

@@ -52,7 +52,7 @@ from fomkit.frontends.torch.profile import (  # noqa: E402
     real_step,
 )
 from fomkit.ops.resize import resize_ops  # noqa: E402
-from fomkit.output.estimates import measured_lines  # noqa: E402
+from fomkit.output.explained import measured_lines  # noqa: E402
 from fomkit.output.models import format_model_view  # noqa: E402
 from fomkit.plan.options import Options  # noqa: E402
 from fomkit.profiles.models import load_model, save_model  # noqa: E402

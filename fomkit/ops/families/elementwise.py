@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fomkit.core.model import STATE_TENSORS
 from fomkit.ops.families.formula import Cost, Size, Variant, ceil
 
 NORM_FLOP: Mapping[str, int] = {"forward": 8, "backward": 13}
@@ -97,15 +98,10 @@ FOREACH: Mapping[str, str] = {
 }
 """Rules for which an update of whole lists runs other kernels."""
 
+_FUSED_FLOP = {"sgd": 2, "momentum": 5, "nesterov": 7, "adam": 13, "adam_amsgrad": 14, "adamw": 14,
+               "adamw_amsgrad": 15, "adagrad": 8}  # fmt: skip
 FUSED: Mapping[str, Traffic] = {
-    "sgd": Traffic(2, 1, 2),
-    "momentum": Traffic(3, 2, 5),
-    "nesterov": Traffic(3, 2, 7),
-    "adam": Traffic(4, 3, 13),
-    "adam_amsgrad": Traffic(5, 4, 14),
-    "adamw": Traffic(4, 3, 14),
-    "adamw_amsgrad": Traffic(5, 4, 15),
-    "adagrad": Traffic(3, 2, 8),
+    rule: Traffic(2 + STATE_TENSORS[rule], 1 + STATE_TENSORS[rule], flop) for rule, flop in _FUSED_FLOP.items()
 }
 """One kernel that reads parameter, gradient and state and writes parameter and state: Adam 7 × 4 B per element."""
 

@@ -293,7 +293,7 @@ def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
 
     `nodes`: numbers of nodes to scale to; default: those that the machine's profile states.
     """
-    from fomkit.output.estimates import format_from_measurements
+    from fomkit.output.explained import format_from_measurements
 
     estimates = (*result.estimates, *result.baseline)
     check_few(len(estimates))
