@@ -19,10 +19,11 @@ from fomkit.bench.libraries import LIBRARIES, Cells, Child, Wanted, cells_of, ch
 from fomkit.bench.power import start_watching
 from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
 from fomkit.bench.session import PLANS, Plan, Session, square
-from fomkit.core.machine import Machine
+from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.child_process import child_command
 from fomkit.frontends.model_file import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
+from fomkit.ops.tables import empty_table
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.exact import settled_ops
@@ -37,14 +38,14 @@ AMPERE = (8, 0)
 VOLTA = (7, 0)
 
 
-def formats_here(session: Session) -> list[tuple[str, str]]:
+def formats_here(subject: Subject) -> list[tuple[str, str]]:
     """Return the number formats that the device multiplies, each with its engine."""
     found = [("fp32", "vector"), ("fp64", "vector")]
-    if session.subject.device == "cuda":
-        capability = tuple(session.subject.facts["capability"])
+    if subject.device == "cuda":
+        capability = tuple(subject.facts["capability"])
         found += [("fp16", "matrix")] if capability >= VOLTA else []
         return found + ([("tf32", "matrix"), ("bf16", "matrix")] if capability >= AMPERE else [])
-    flags = session.subject.host.flags
+    flags = subject.host.flags
     if flags & set(BF16_FLAGS):
         found.append(("bf16", "matrix" if flags & set(MATRIX_FLAGS) else "vector"))
     return found
@@ -153,8 +154,17 @@ def _project(spec: MeasureSpec) -> Callable[[str, Machine], Estimate]:
     return lambda name, machine: estimate(load_model(name), machine, options)
 
 
+def _check_models(spec: MeasureSpec, subject: Subject) -> None:
+    """Raise FomkitError before anything is timed where a model has no step in the stated sizes and formats."""
+    rate, traffic = (Fact.exact(value, "assumed", "until it is measured") for value in (1e12, 2e10))
+    device = Device(tuple(Peak(*pair, rate) for pair in formats_here(subject)), byte_per_s=traffic)
+    here = Machine("this machine", subject.title, "lab", device, empty_table("TIMINGS"))
+    for name in spec.models:
+        _project(spec)(name, here)
+
+
 def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
-    formats = formats_here(session)
+    formats = formats_here(session.subject)
     probe(session, formats)
     machine, library = machine_of(session.journal, session.subject), LIBRARIES[session.subject.framework]
     if spec.models:
@@ -268,6 +278,7 @@ def measure(
         begun = clocks.own(), clocks.wall()
         name = spec.name or spec.output.name.removesuffix(".yaml")
         subject = Subject(name, spec.device, host, child.facts, library.name)
+        _check_models(spec, subject)
         journal = _journal(spec, subject)
         journal.say(why, *library.notes)
         ends = begun[0] + budget_s - FIT_S[plan.name]

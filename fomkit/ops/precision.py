@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.units import BLOCKS_AS_FP8, BLOCKS_OF_FP8, ITEM_BYTE, MATRIX_KINDS, Precision, precision_meant
 from fomkit.ops.autocast import BY_SOFTMAX, CROSS_ENTROPY, WIDE, softmax_factors, with_casts
-from fomkit.ops.families.products import MATRICES
+from fomkit.ops.families.costs import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.tables import TRAFFIC
 

@@ -75,6 +75,9 @@ def _written(dimension: str) -> WithJsonSchema:
     units = "|".join(sorted(UNITS[dimension]))
     pattern = rf"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})\s*$"
     what = f"A number with its unit, such as {EXAMPLES[dimension]}."
+    if dimension == "byte":  # no memory is 0 in every unit; the bounds are of numbers, the pattern is of text
+        schema = {"type": ["string", "number"], "pattern": rf"{pattern}|^\s*0\s*$", "minimum": 0, "maximum": 0}
+        return WithJsonSchema({"title": dimension, **schema, "description": f"{what} 0 needs no unit."})
     return WithJsonSchema({"title": dimension, "type": "string", "pattern": pattern, "description": what})
 
 

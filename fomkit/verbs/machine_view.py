@@ -41,6 +41,7 @@ from fomkit.profiles.evidence import with_fits, without_implausible
 from fomkit.profiles.locate import profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.validation import shape_coverage
+from fomkit.verbs.answer import parts
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
 from fomkit.verbs.model_view import census_content
 
@@ -94,8 +95,11 @@ def machines_content(having: str | None = None) -> Machines:
     name, title or architecture.
     """
     words = (having or "").lower().split()
-    found = list[Listed]()
-    machines = {name: load_machine(name) for name in profile_names("machine_profiles")}
+    found, names, machines = list[Listed](), profile_names("machine_profiles"), dict[str, Machine]()
+    done = parts(len(names))  # the first time the tables of all machines are read, and kept in the user's cache
+    for name in names:
+        machines[name] = load_machine(name)
+        done()
     for name, machine in sorted(machines.items(), key=lambda one: (-(one[1].year or 0), one[0])):
         device, timings = machine.device, machine.timings
         formats = list(dict.fromkeys(peak.dtype for peak in device.peaks))
