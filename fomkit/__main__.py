@@ -1,6 +1,6 @@
 """Run the command line as ``python -m fomkit``."""
 
-from fomkit.cli.__main__ import main
+import runpy
 
 if __name__ == "__main__":
-    main()
+    runpy.run_module("fomkit.cli", run_name="__main__", alter_sys=True)

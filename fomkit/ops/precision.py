@@ -69,6 +69,11 @@ class Formats:
     low: str = ""
     message: str = "number formats as traced"
 
+    @property
+    def computed(self) -> frozenset[str]:
+        """The number formats that a machine must calculate in."""
+        return frozenset({dtype for dtype, _ in self.matrix.values()} | {self.low} - {""})
+
 
 _LOW = (
     "activations in {0} too; softmax outside attention, losses, embeddings and, in a step with gradients, "
@@ -176,7 +181,7 @@ def choose_formats(
             what = "--precision int8 is for inference, but this step has gradients"
             raise FomkitError(machine.name, f"{what}. Use fp8, or profile the model with --mode infer.")
         formats = _of_linear_layers(precision, next((wide for wide in ("bf16", "fp16") if wide in known), "fp32"))
-    lacking = sorted(({dtype for dtype, _ in formats.matrix.values()} | {formats.low} - {""}) - known)
+    lacking = sorted(formats.computed - known)
     if lacking:
         has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
         raise FomkitError(

@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.units import count_text, format_number, format_quantity
+from fomkit.ops.kinds import of_role
+from fomkit.ops.tables import TRAFFIC
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.suites import merit_caveats, merit_interval
 from fomkit.output.values import format_coverage, format_interval, interval_words, job_words, seconds
@@ -119,13 +121,19 @@ _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
 _seconds = partial(seconds, digits=3)
 
 
-def _named(sizes: str, dimensions: Mapping[str, Any], *ops: str) -> str:
-    """Name an op by kind and sizes; where it works element by element, by its own name and number of elements."""
-    if dimensions.get("numel") is None or "tensors" in dimensions:
+def _op_words(sizes: str, row: Mapping[str, Any], *ops: str) -> str:
+    """Name an op by kind and sizes; where it works element by element, by its own name and number of elements.
+
+    `row`: its dimensions by name.
+    """
+    if row.get("numel") is None or "tensors" in row:
         return sizes
-    name, row = "/".join(op.rpartition("::")[2] for op in ops), dimensions.get("row")
-    rows = "" if row is None else f", {row:,.12g} a row"
-    return f"{name} of {count_text(round(dimensions['numel']), 'element')}{rows}"
+    more = "" if row.get("row") is None else f", {row['row']:,.12g} a row"
+    if row["read_byte"] != row["write_byte"] and sizes.startswith(of_role("moves")):  # a cast, and its direction
+        read, written = (format_quantity(row[name], "byte", 3) for name in TRAFFIC)
+        more += f", {read} read, {written} written"
+    names = "/".join(op.rpartition("::")[2] for op in ops)
+    return f"{names} of {count_text(round(row['numel']), 'element')}{more}"
 
 
 def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
@@ -135,7 +143,7 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
     table = new_table([("#", "right"), "op", *more, figure("step_time_s"), *last])
     for place, one in enumerate(ops, 1):
         step, count, share = one["step_time_s"], f"{one['count']:,.0f}", f"{one['share']:.1%}"
-        name = _named(one["sizes"], one["dimensions"], one["op"])
+        name = _op_words(one["sizes"], one["dimensions"], one["op"])
         cells = [f"{name}, {one['pass_name']}", count, _seconds(step["value"]), share]
         if broad:
             cells = [
@@ -215,7 +223,7 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
-        page.heading(f"{place}. {_named(one['sizes'], one['dimensions'], one['op'])}")
+        page.heading(f"{place}. {_op_words(one['sizes'], one['dimensions'], one['op'])}")
         grid = Table.grid("", "", "", padding=(0, 2))
         for name, text in _op_explained(one):
             grid.add_row("", name, text)
@@ -230,7 +238,7 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     rows = []
     for case in content["measurements"]:
         passes, then = ", ".join(case["passes"]), format_interval(case["step_s"], "time_s")
-        name = _named(case["sizes"], case["line"], *case["ops"])
+        name = _op_words(case["sizes"], case["line"], *case["ops"])
         cells = [f"{name}, {passes}"]
         if broad:
             cells = [name, passes, f"{case['executions']:,.0f}", case["time_source"]]

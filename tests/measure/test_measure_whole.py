@@ -126,7 +126,7 @@ def test_a_mistake_is_told_before_anything_is_timed(tmp_path: Path) -> None:
     with pytest.raises(FomkitError, match="nothing can be resumed"):
         measure(requested(tmp_path, resume=True), start=lambda _setup: timer)
     for wrong, said in (
-        (Options(precision="fp8"), "fp8 needs arithmetic in fp8"),
+        (Options(precision="fp8"), "precision: fp8 needs products in fp8"),
         (Options(sizes={"seq": 8}), "seq"),
     ):
         with pytest.raises(FomkitError, match=said):
