@@ -264,6 +264,9 @@ _FIGURE: Entry = {
 }
 
 
+_WRITTEN = ("type", "pattern", "minimum", "maximum", "description")
+
+
 def _shared_quantities(part: Any, shared: dict[str, Any]) -> Any:
     """Replace what says how a quantity is written by a reference to one place that does."""
     if isinstance(part, list):
@@ -271,7 +274,7 @@ def _shared_quantities(part: Any, shared: dict[str, Any]) -> Any:
     if not isinstance(part, dict):
         return part
     if "pattern" in part:
-        shared[part["title"]] = {name: part[name] for name in ("type", "pattern", "description")}
+        shared[part["title"]] = {name: part[name] for name in _WRITTEN if name in part}
         return {"$ref": f"#/$defs/{part['title']}"}
     found = {name: _shared_quantities(one, shared) for name, one in part.items()}
     # pydantic's titles say the name again; a property may be called title too.

@@ -49,7 +49,10 @@ sweep code.py --target v100 --vary batch=1..4:2 --scheduler nowhere: --scheduler
 sensitivity code.py --target v100 --nodes 0: --nodes
 solve code.py --target v100 --step 1ms --frontier batch: --frontier: needs at least two
 pack code.py --target v100 -o code.py/pack: code.py/pack: cannot be made
-pack code.py nosuchmodel --target v100 -o pack: nosuchmodel: no model profile"""
+pack code.py nosuchmodel --target v100 -o pack: nosuchmodel: no model profile
+estimate code.py --target v100 --nodes 2 --link node,5us,1GB/s,each --link node,5us,2GB/s,each: --link
+solve code.py --target v100 --step 1ms --frontier ,: --frontier: needs at least two
+estimate code.py --target v100 -o code.py/x.json: code.py/x.json: cannot be written: code.py is a file"""
 
 
 @pytest.mark.parametrize("line", AFTER_CODE.splitlines())
@@ -73,6 +76,9 @@ def test_a_mistake_is_told_before_a_model_runs(line: str, tmp_path: Path) -> Non
         ("solve --suite candle --target v100 --step 1ms", "--step: is of a model; a suite has only its FOM"),
         ("solve --suite candle --target v100 --fom 2 --change x", "--change x: is not a parameter here"),
         ("solve p1b3 --target v100 --step 1ms --frontier batch,batch", "--frontier batch: is given twice"),
+        ("pack p1b3 p1b3 --target v100 -o pack", "p1b3: is given twice among the models"),
+        ("show v100 --by op", "v100: is a machine, and --by is for models"),
+        ("show --with bf16", "--with: is for the list of machines. Write 'fomkit show machines'"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_anything_is_estimated(
@@ -82,8 +88,8 @@ def test_a_mistake_is_told_before_anything_is_estimated(
         raise AssertionError("an estimate was made first")
 
     for place in (
-        "merit.suites.run_suite", "validation.cells.make_cells", "whatif.subjects.OfSuite.figures_at",
-        "whatif.subjects.OneModel.figures_at",
+        "merit.suites.run_suite", "plan.estimate.estimate", "validation.cells.make_cells",
+        "whatif.subjects.OfSuite.figures_at", "whatif.subjects.OneModel.figures_at",
     ):  # fmt: skip
         monkeypatch.setattr(f"fomkit.{place}", late)
     done = in_this_process(*command.split(), cwd=tmp_path)

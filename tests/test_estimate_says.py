@@ -69,7 +69,7 @@ def test_the_figure_of_one_model_is_its_ratio() -> None:
 
 def test_the_evidence_is_that_of_the_estimate() -> None:
     content = json.loads(said("estimate", "resnet50", "llama3-8b-decode", "-t", "h100-sxm", "--json"))
-    assert [one["evidence"] for one in content["models"]] == ["datasheet only", "timing table"]
+    assert [one["evidence"] for one in content["models"]] == ["datasheet; its timings not used", "timing table"]
     assert content["models"][0]["coverage"]["roofline"] == 1
 
 

@@ -94,7 +94,7 @@ def test_a_convolutions_output_is_a_named_part_with_its_formula() -> None:
 def test_long_numbers_have_separators(root: Path) -> None:
     content, _ = explained(root, "resnet50", "v100", EVERY)
     text = format_evidence(content)
-    assert "norm 25,690,112 elements, 100,352 a row" in text
+    assert "1. native_batch_norm_backward of 25,690,112 elements, 100,352 a row\n" in text
     assert "13 · numel = 13 · 25,690,112 = 334.0 MFLOP" in text
     assert not re.search(r"(?<![\d.])\d{8,}", text)
 

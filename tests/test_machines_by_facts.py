@@ -234,6 +234,8 @@ def test_machines_are_listed_and_searched() -> None:
     assert years == sorted(years, reverse=True)
     assert {"v100", "x86-lecture", *FACTS} <= {row["name"] for row in rows}
     some = fomkit.show("machines", having="bf16 AMD").content["machines"]
+    blocks = fomkit.show("machines", having="fp8_block").content["machines"]  # no file has this word
+    assert blocks == [row for row in rows if "fp8_block" in row["formats"]]
     assert {row["name"] for row in some} == {
         *("epyc-9654", "epyc-9755", "mi100", "mi210", "mi250"),
         *("mi300a", "mi300x", "mi325x", "mi350x", "mi355x"),

@@ -236,7 +236,7 @@ def test_a_slip_of_the_finger_is_answered_with_a_hint_and_exit_code_2(typed: lis
 
 
 def test_a_slip_is_answered_so_in_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "fomkit.cli", "estimat"]
+    command = [sys.executable, "-m", "fomkit", "estimat"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == in_this_process("estimat", cwd=ROOT).stderr

@@ -162,3 +162,8 @@ def test_what_is_given_to_a_form_is_a_key_of_it() -> None:
     for form, call in filled:
         given = {word.arg for word in call.keywords} - {None}
         assert given <= set(form.__annotations__), (form.__name__, given - set(form.__annotations__))
+
+
+@pytest.mark.parametrize(("value", "valid"), [(0, True), ("2 GiB", True), (5, False), ("5", False)])
+def test_no_memory_needs_no_unit(value: object, valid: bool) -> None:
+    assert Draft202012Validator(schema_of("machine")["$defs"]["byte"]).is_valid(value) == valid

@@ -19,10 +19,13 @@ from fomkit.bench.libraries import LIBRARIES, Cells, Child, Wanted, cells_of, ch
 from fomkit.bench.power import start_watching
 from fomkit.bench.record import BF16_FLAGS, MATRIX_FLAGS, Subject, machine_of, read_facts
 from fomkit.bench.session import PLANS, Plan, Session, square
-from fomkit.core.machine import Machine
+from fomkit.core.errors import FomkitError
+from fomkit.core.machine import Device, Fact, Machine, Peak
 from fomkit.files.child_process import child_command
 from fomkit.frontends.model_file import check_installed
 from fomkit.ops.kinds import PASS_FREE_KINDS, UNNAMED_KINDS
+from fomkit.ops.precision import formats_named
+from fomkit.ops.tables import empty_table
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.options import Options
 from fomkit.prediction.exact import settled_ops
@@ -37,14 +40,14 @@ AMPERE = (8, 0)
 VOLTA = (7, 0)
 
 
-def formats_here(session: Session) -> list[tuple[str, str]]:
+def formats_here(subject: Subject) -> list[tuple[str, str]]:
     """Return the number formats that the device multiplies, each with its engine."""
     found = [("fp32", "vector"), ("fp64", "vector")]
-    if session.subject.device == "cuda":
-        capability = tuple(session.subject.facts["capability"])
+    if subject.device == "cuda":
+        capability = tuple(subject.facts["capability"])
         found += [("fp16", "matrix")] if capability >= VOLTA else []
         return found + ([("tf32", "matrix"), ("bf16", "matrix")] if capability >= AMPERE else [])
-    flags = session.subject.host.flags
+    flags = subject.host.flags
     if flags & set(BF16_FLAGS):
         found.append(("bf16", "matrix" if flags & set(MATRIX_FLAGS) else "vector"))
     return found
@@ -153,8 +156,23 @@ def _project(spec: MeasureSpec) -> Callable[[str, Machine], Estimate]:
     return lambda name, machine: estimate(load_model(name), machine, options)
 
 
+def _check_models(spec: MeasureSpec, subject: Subject) -> None:
+    """Raise FomkitError before anything is timed where a model has no step in the stated sizes and formats."""
+    precision, known = spec.options.precision, {dtype for dtype, _ in formats_here(subject)}
+    if precision is not None and (lacking := sorted(formats_named(precision).computed - known)):
+        what = f"{precision} needs products in {' and '.join(lacking)}, which are not timed here"
+        raise FomkitError(
+            "precision", f"{what}; products are timed in {', '.join(sorted(known))}. Choose another one."
+        )
+    rate, traffic = (Fact.exact(value, "assumed", "until it is measured") for value in (1e12, 2e10))
+    device = Device(tuple(Peak(*pair, rate) for pair in formats_here(subject)), byte_per_s=traffic)
+    here = Machine(subject.name, subject.name, "lab", device, empty_table("TIMINGS"))
+    for name in spec.models:
+        _project(spec)(name, here)
+
+
 def _time_ops(session: Session, spec: MeasureSpec, plan: Plan) -> None:
-    formats = formats_here(session)
+    formats = formats_here(session.subject)
     probe(session, formats)
     machine, library = machine_of(session.journal, session.subject), LIBRARIES[session.subject.framework]
     if spec.models:
@@ -262,12 +280,16 @@ def measure(
     host = read_facts()
     ended: Ended = "budget"
     flush = max(FLUSH_FACTOR * host.last_cache_byte, LEAST_FLUSH_BYTE)
+    name = spec.name or spec.output.name.removesuffix(".yaml")
+    subject = Subject(name, spec.device, host, {}, library.name)
+    if spec.device == "cpu":
+        _check_models(spec, subject)  # of a GPU only the process that times knows the number formats
     setup = {"device": spec.device, "threads": spec.threads, "cache_byte": flush, "library": library.name}
     with start(setup) as child:
         clocks = choose_clocks(spec, child)
         begun = clocks.own(), clocks.wall()
-        name = spec.name or spec.output.name.removesuffix(".yaml")
-        subject = Subject(name, spec.device, host, child.facts, library.name)
+        subject = replace(subject, facts=child.facts)
+        _check_models(spec, subject)
         journal = _journal(spec, subject)
         journal.say(why, *library.notes)
         ends = begun[0] + budget_s - FIT_S[plan.name]

@@ -147,7 +147,9 @@ def check_absent(paths: list[Path], force: bool) -> None:
         if path.is_dir():
             raise FomkitError(str(path), "is a folder. Choose another name.")
         if not path.parent.is_dir():
-            raise FomkitError(str(path), f"cannot be written: there is no folder {path.parent}. Create it first.")
+            lacks = f"there is no folder {path.parent}. Create it first."
+            wrong = f"{path.parent} is a file. Choose another folder." if path.parent.exists() else lacks
+            raise FomkitError(str(path), f"cannot be written: {wrong}")
         if not os.access(path.parent, os.W_OK):
             raise FomkitError(str(path), f"the folder {path.parent} is read-only. Choose another folder.")
     present = [str(path) for path in paths if path.exists()]

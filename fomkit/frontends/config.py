@@ -15,7 +15,7 @@ from fomkit.core.model import BATCH, CACHE, OF_SIZES, Data, ModelProfile, Run, U
 from fomkit.core.transformer import Architecture, Block, Experts, FeedForward, Stored, Transformer
 from fomkit.core.units import ITEM_BYTE, count_text
 from fomkit.frontends.config_file import read_architecture
-from fomkit.ops.families.products import MATRICES
+from fomkit.ops.families.costs import MATRICES
 from fomkit.ops.fusion import IMPL, Fusion
 from fomkit.ops.fusion import NOTES as NOTES_OF
 from fomkit.ops.precision import FORMATS, linear_layers, restate_ops, stored_byte

@@ -20,6 +20,7 @@ from fomkit.frontends.model_file import (
     KERAS,
     Framework,
     check_installed,
+    explain_exception,
     framework_of_file,
     framework_of_model,
     imported,
@@ -73,6 +74,12 @@ def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
         raise FomkitError(str(path), f"is not a Python file. Its name must end in {ending}. {_OTHER}")
     if not path.stat().st_size:
         raise FomkitError(str(path), f"is empty. Give {wanted}.")
+    if ending:  # told here, because a process that imports the framework takes seconds to start
+        try:
+            ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError) as error:
+            wrong = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
+            raise explain_exception(wrong, str(path)) from error
 
 
 def profile_file(

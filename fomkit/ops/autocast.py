@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.conv_methods import BACK_INPUT, BACK_WEIGHT, FORWARD, PASSES
-from fomkit.ops.families.products import GATES, MATRICES
+from fomkit.ops.families.costs import GATES, MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS, of_role
 
 Row = Mapping[str, Any]

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fomkit.ops.families import products
+from fomkit.ops.families import costs
 from fomkit.ops.families.formula import Row, Size, ceil, columns_of, floor, log2
 
 Array = NDArray[np.float64]
@@ -84,7 +84,7 @@ PARTS: Mapping[str, Callable[..., Size]] = {
     "slides_h": lambda kernel_h: 1 - floor(1 / kernel_h),
     "slides_w": lambda kernel_w: 1 - floor(1 / kernel_w),
 }
-"""Parts of formulas besides those of `products`: 1 along an axis where the kernel is longer than 1, else 0."""
+"""Parts of formulas besides those of `costs`: 1 along an axis where the kernel is longer than 1, else 0."""
 
 
 def _volume(lengths: Triple) -> Size:
@@ -275,7 +275,7 @@ FORMULAS: Mapping[str, Callable[..., MethodCost]] = {
 
 BOTH = "backward"
 """The pass of a row that combines both gradients."""
-_PARTS = {**products.PARTS, **PARTS}
+_PARTS = {**costs.PARTS, **PARTS}
 
 
 class Method(NamedTuple):

@@ -251,7 +251,7 @@ def join_chains(model: ModelProfile) -> ModelProfile:
     """
     if model.order is None:
         what = "has no order of its ops, so the ops that a compiler would fuse are unknown"
-        raise FomkitError(model.name, f"{what}. Trace it from its code, or leave fusion out.")
+        raise FomkitError(model.name, f"{what}. Trace it from its code, or leave `fusion` out.")
     ops, of_model = model.ops, (model.sizes, model.name)
     many: Counter[tuple[int, ...]] = Counter()
     made: dict[tuple[int, ...], dict[Hashable, Any]] = {}

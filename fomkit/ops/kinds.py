@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Literal, NamedTuple
 
-from fomkit.ops.families import elementwise, products
+from fomkit.ops.families import costs
 from fomkit.ops.families.formula import PASSES, Formula
 from fomkit.ops.tables import TRAFFIC
 
@@ -50,35 +50,35 @@ _WINDOW = tuple(f"{name}_{axis}" for name in ("kernel", "stride", "pad", "dilati
 _STORED = ("trans_a", "trans_b", "layout")
 _BOTH_PASSES = (("forward",), ("backward",))
 _BY_PASS = tuple((name,) for name in PASSES)
-_CELLS = tuple(product(products.GATES, PASSES))
-_PER_ELEMENT = Formula(elementwise.per_element)
+_CELLS = tuple(product(costs.GATES, PASSES))
+_PER_ELEMENT = Formula(costs.per_element)
 
 KINDS: Mapping[str, Kind] = {
     "gemm": Kind(
-        "matrix products", "product", ("b", "m", "n", "k"), (*_STORED, "weight_share"), Formula(products.gemm),
+        "matrix products", "product", ("b", "m", "n", "k"), (*_STORED, "weight_share"), Formula(costs.gemm),
         named=False, by_pass=False,
     ),
     "sparse_gemm": Kind(
-        "sparse products", "product", ("b", "m", "n", "k", "density"), _STORED, Formula(products.sparse_gemm),
+        "sparse products", "product", ("b", "m", "n", "k", "density"), _STORED, Formula(costs.sparse_gemm),
         named=False, by_pass=False,
     ),
     "conv": Kind(
         "convolutions", "product", (*_IMAGE, *_WINDOW, "groups"),
         ("layout", "transposed", "output_pad_d", "output_pad_h", "output_pad_w"),
-        Formula(products.conv, ("pass_name",), _BY_PASS, products.PARTS), named=False,
+        Formula(costs.conv, ("pass_name",), _BY_PASS, costs.PARTS), named=False,
     ),
     "rnn": Kind(
         "recurrent layers", "product",
         ("cell", "batch", "steps", "input_size", "hidden_size", "layers", "directions"), (),
-        Formula(products.rnn, ("cell", "pass_name"), _CELLS), named=False,
+        Formula(costs.rnn, ("cell", "pass_name"), _CELLS), named=False,
     ),
     "attention": Kind(
         "attention", "product", ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal"),
-        ("shared_dim",), Formula(products.attention, ("pass_name",), _BOTH_PASSES), named=False,
+        ("shared_dim",), Formula(costs.attention, ("pass_name",), _BOTH_PASSES), named=False,
     ),
     "experts": Kind(
         "mixtures of experts", "product", ("b", "m", "n", "k", "experts", "top_k"), ("weight_share",),
-        Formula(products.mixture), named=False,
+        Formula(costs.mixture), named=False,
     ),
     "pointwise": Kind(
         "element-by-element ops", "elements", ("numel", *TRAFFIC), ("row", "inputs"), _PER_ELEMENT
@@ -86,20 +86,20 @@ KINDS: Mapping[str, Kind] = {
     "reduction": Kind("sums over rows", "rows", ("numel", *TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
     "norm": Kind(
         "normalisation", "rows", ("numel", "row", *TRAFFIC), ("inputs",),
-        Formula(elementwise.norm, ("pass_name",), _BOTH_PASSES),
+        Formula(costs.norm, ("pass_name",), _BOTH_PASSES),
     ),
     "softmax": Kind(
         "softmax", "rows", ("numel", "row", *TRAFFIC), ("inputs",),
-        Formula(elementwise.softmax, ("pass_name",), _BOTH_PASSES),
+        Formula(costs.softmax, ("pass_name",), _BOTH_PASSES),
     ),
     "pool": Kind("pooling", "rows", ("numel", *TRAFFIC), ("row", "inputs"), _PER_ELEMENT),
     "embedding": Kind(
-        "embedding look-ups", "moves", ("numel", *TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)
+        "embedding look-ups", "moves", ("numel", *TRAFFIC), ("row", "inputs"), Formula(costs.moved)
     ),
-    "copy": Kind("copies", "moves", ("numel", *TRAFFIC), ("row", "inputs"), Formula(elementwise.moved)),
+    "copy": Kind("copies", "moves", ("numel", *TRAFFIC), ("row", "inputs"), Formula(costs.moved)),
     "optimizer": Kind(
         "the update", "update", ("rule", "impl", "numel", "tensors"), (),
-        Formula(elementwise.optimizer, ("rule", "impl"), elementwise.VARIANTS), named=False,
+        Formula(costs.optimizer, ("rule", "impl"), costs.VARIANTS), named=False,
     ),
     "collective": Kind(
         "collectives", "exchange", ("collective", "message_byte", "ranks", "link"), named=False, by_pass=False

@@ -14,7 +14,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Machine
 from fomkit.core.units import BLOCKS_AS_FP8, BLOCKS_OF_FP8, ITEM_BYTE, MATRIX_KINDS, Precision, precision_meant
 from fomkit.ops.autocast import BY_SOFTMAX, CROSS_ENTROPY, WIDE, softmax_factors, with_casts
-from fomkit.ops.families.products import MATRICES
+from fomkit.ops.families.costs import MATRICES
 from fomkit.ops.kinds import PRODUCT_KINDS
 from fomkit.ops.tables import TRAFFIC
 
@@ -68,6 +68,11 @@ class Formats:
     scales_loss: bool = False
     low: str = ""
     message: str = "number formats as traced"
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """The number formats that a machine must calculate in."""
+        return frozenset({dtype for dtype, _ in self.matrix.values()} | {self.low} - {""})
 
 
 _LOW = (
@@ -176,7 +181,7 @@ def choose_formats(
             what = "--precision int8 is for inference, but this step has gradients"
             raise FomkitError(machine.name, f"{what}. Use fp8, or profile the model with --mode infer.")
         formats = _of_linear_layers(precision, next((wide for wide in ("bf16", "fp16") if wide in known), "fp32"))
-    lacking = sorted(({dtype for dtype, _ in formats.matrix.values()} | {formats.low} - {""}) - known)
+    lacking = sorted(formats.computed - known)
     if lacking:
         has = f"It has {', '.join(sorted(known))}." if known else "It states no peaks and no timings."
         raise FomkitError(

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from fomkit.core.units import ITEM_BYTE, REAL_OF, REAL_PRODUCTS
 from fomkit.ops.check import check_table
 from fomkit.ops.conv_methods import least_flop
+from fomkit.ops.families.costs import GATES
 from fomkit.ops.families.formula import DEFAULTS, UNUSUAL, Cost, Formula, Row, Size, Variant, columns_of
-from fomkit.ops.families.products import GATES
 from fomkit.ops.kinds import KINDS, PRODUCT_KINDS
 from fomkit.ops.tables import COSTS, TIMES, column_names
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text
 from fomkit.core.units import by_key, count_text, format_quantity
+from fomkit.merit.fom import REACHED
 from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
@@ -220,6 +221,8 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     goal, name = content["goal"], content["figure"]
     target = f"target: {title_of(name)} {'at most' if goal['at_most'] else 'at least'} "
     target += f"{format_figure(goal['asked'], name)}, probability {goal['probability']:.12g}"
+    if name == "fom" and goal["probability"] < REACHED:
+        target += f" ('fomkit fom' says met from {REACHED:g}: --probability {REACHED:g})"
     target += f"; now {chance_text(content['probability'], 1)}"
     if content["already_reached"]:
         page.line(f"{target}: already reached without a change")

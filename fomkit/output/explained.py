@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.units import count_text, format_number, format_quantity
+from fomkit.ops.kinds import of_role
+from fomkit.ops.tables import TRAFFIC
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
 from fomkit.output.suites import merit_caveats, merit_interval
 from fomkit.output.values import format_coverage, format_interval, interval_words, job_words, seconds
@@ -119,6 +121,21 @@ _RATES: Mapping[str, tuple[Literal["compute", "memory"], str]] = {
 _seconds = partial(seconds, digits=3)
 
 
+def _op_words(sizes: str, row: Mapping[str, Any], *ops: str) -> str:
+    """Name an op by kind and sizes; where it works element by element, by its own name and number of elements.
+
+    `row`: its dimensions by name.
+    """
+    if row.get("numel") is None or "tensors" in row:
+        return sizes
+    more = "" if row.get("row") is None else f", {row['row']:,.12g} a row"
+    if row["read_byte"] != row["write_byte"] and sizes.startswith(of_role("moves")):  # a cast, and its direction
+        read, written = (format_quantity(row[name], "byte", 3) for name in TRAFFIC)
+        more += f", {read} read, {written} written"
+    names = "/".join(op.rpartition("::")[2] for op in ops)
+    return f"{names} of {count_text(round(row['numel']), 'element')}{more}"
+
+
 def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
     broad = page.screen.width >= _BROAD
     more = ["pass", figure("count"), figure("time_s", "each")] if broad else [figure("count")]
@@ -126,10 +143,11 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
     table = new_table([("#", "right"), "op", *more, figure("step_time_s"), *last])
     for place, one in enumerate(ops, 1):
         step, count, share = one["step_time_s"], f"{one['count']:,.0f}", f"{one['share']:.1%}"
-        cells = [f"{one['sizes']}, {one['pass_name']}", count, _seconds(step["value"]), share]
+        name = _op_words(one["sizes"], one["dimensions"], one["op"])
+        cells = [f"{name}, {one['pass_name']}", count, _seconds(step["value"]), share]
         if broad:
             cells = [
-                one["sizes"], one["pass_name"], count, _seconds(one["time_s"]["value"]), _seconds(step["value"]),
+                name, one["pass_name"], count, _seconds(one["time_s"]["value"]), _seconds(step["value"]),
                 format_interval(step, "time_s"), share, one["time_source"],
             ]  # fmt: skip
         table.add_row(str(place), *cells)
@@ -205,7 +223,7 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
-        page.heading(f"{place}. {one['sizes']}")
+        page.heading(f"{place}. {_op_words(one['sizes'], one['dimensions'], one['op'])}")
         grid = Table.grid("", "", "", padding=(0, 2))
         for name, text in _op_explained(one):
             grid.add_row("", name, text)
@@ -220,9 +238,10 @@ def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     rows = []
     for case in content["measurements"]:
         passes, then = ", ".join(case["passes"]), format_interval(case["step_s"], "time_s")
-        cells = [f"{case['sizes']}, {passes}"]
+        name = _op_words(case["sizes"], case["line"], *case["ops"])
+        cells = [f"{name}, {passes}"]
         if broad:
-            cells = [case["sizes"], passes, f"{case['executions']:,.0f}", case["time_source"]]
+            cells = [name, passes, f"{case['executions']:,.0f}", case["time_source"]]
         rows.append([*cells, then, f"{case['shrinks']:.1%}"])
     page.rows(["op", *more, "step then", figure("shrinks")], rows)
     if content["all_measured"] is not None:

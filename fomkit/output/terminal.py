@@ -46,7 +46,7 @@ def _first_line(models: Sequence[Estimated]) -> str:
         }
         evidence = max(model["evidence"] for model in own)  # "timing table", if any model has it
         parts.append(f"{name} ({evidence}): {format_coverage(shares)}")
-        kinds.add(evidence == "datasheet only")
+        kinds.add(evidence.startswith("datasheet"))
     mixed = "one side is based on a timing table, the other on a datasheet; " if len(kinds) > 1 else ""
     return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 

@@ -169,9 +169,11 @@ def price_content(price: Price) -> Priced:
 
 def evidence_of(machine: Machine, coverage: Mapping[str, float] | None = None) -> str:
     """Name in two or three words the evidence for a machine, or for an estimate on it with this coverage."""
-    if len(machine.timings) and (coverage is None or any(coverage[name] > 0 for name in TABLES)):
+    if not len(machine.timings):
+        return "datasheet only"
+    if coverage is None or any(coverage[name] > 0 for name in TABLES):
         return "timing table" if machine.device.peaks else "timing table only"
-    return "datasheet only"
+    return "datasheet; its timings not used"
 
 
 def job_content(estimate: Estimate) -> OfJob | None:

@@ -18,7 +18,7 @@ from fomkit.core.interval import DEFAULT_LEVEL, half_width, op_half_width
 from fomkit.core.machine import Machine
 from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, cached, choose_words
-from fomkit.ops.families.products import GATES, attention, gemm
+from fomkit.ops.families.costs import GATES, attention, gemm
 from fomkit.ops.tables import TIME_SOURCES
 from fomkit.prediction import estimators, tiles, transfer
 from fomkit.prediction.estimators import Answers, Estimator, Rows, as_rows, is_in, item_bytes, numbers, places_of

@@ -116,7 +116,7 @@ ADDRESS, COPIED_SPREAD = 50.0, 0.12
 
 FORWARD_FLOP: Mapping[str, float] = {"norm": 8 / 13, "softmax": 5 / 4}
 """Kinds whose gradients take the same time per byte as their forward pass, and flop of that pass over flop of the
-gradient (`ops.families.elementwise`). Both passes go over rows and are bound by memory; an element-wise op, which
+gradient (`ops.families.costs`). Both passes go over rows and are bound by memory; an element-wise op, which
 does not sum up, moves up to a third more byte/s."""
 
 BACKWARD = tuple(word for word in PASSES if word.startswith("backward"))

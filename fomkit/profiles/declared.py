@@ -278,10 +278,11 @@ def spread_of(layout: str | Path | Sequence[str], links: Iterable[str | Link]) -
         raise FomkitError("--layout", "names two files. Give one file, and other values as NAME=VALUE.")
     rest = [text for text in words if text not in files]
     spread, more = load_layout(Path(files[0]), rest) if files else (parse_layout(rest), ())
-    return spread, [
-        *(check_rates(link, "links") if isinstance(link, Link) else parse_link(link) for link in links),
-        *more,
-    ]
+    stated = [check_rates(link, "links") if isinstance(link, Link) else parse_link(link) for link in links]
+    ways = [(one.tier, one.channel, one.least_byte, one.most_byte) for one in stated]
+    if twice := next((way for way in ways if ways.count(way) > 1), None):
+        raise FomkitError("links", f"the link of tier {twice[0]!r} is given twice. Give one link for each tier.")
+    return spread, [*stated, *more]
 
 
 def parse_job(

@@ -72,10 +72,10 @@ def _quantity(value: object, dimension: str) -> float:
 
 def _written(dimension: str) -> WithJsonSchema:
     """Return how a quantity is written in a file, for the JSON schema."""
-    units = "|".join(sorted(UNITS[dimension]))
-    pattern = rf"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})\s*$"
+    pattern = rf"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({'|'.join(sorted(UNITS[dimension]))})\s*$"
     what = f"A number with its unit, such as {EXAMPLES[dimension]}."
-    return WithJsonSchema({"title": dimension, "type": "string", "pattern": pattern, "description": what})
+    zero = {"type": ["string", "number"], "minimum": 0, "maximum": 0} if dimension == "byte" else {}
+    return WithJsonSchema({"title": dimension, "type": "string", "pattern": pattern, "description": what} | zero)
 
 
 FlopRate = Annotated[float, BeforeValidator(partial(_quantity, dimension="flop_per_s")), _written("flop_per_s")]

@@ -240,7 +240,7 @@ def _selected(
 
     named = [f"`{name}`" for name, value in given.items() if value is not None and value is not False]
     if given["having"] is not None:
-        raise FomkitError("with", "is for the list of machines. Use `fomkit show machines`.")
+        raise FomkitError("having", "is for the list of machines. Write 'fomkit show machines'.")
     path: str | Path | ModelProfile | Machine | None = profile
     what = "machine" if isinstance(profile, Machine) else "model"
     if isinstance(profile, str | Path):
@@ -264,7 +264,7 @@ def _selected(
         return Answer(listed, rows, lambda _, *screen: format_profiles(rows, *screen))
     if what == "machine" and not isinstance(path, ModelProfile):
         if named:
-            where = path.name if isinstance(path, Machine) else str(path)
+            where = path.name if isinstance(path, Machine) else str(profile)
             raise FomkitError(where, f"is a machine, and {', '.join(named)} is for models. Leave it out.")
         return _facts_view(as_machine(path))
     _check_together(named)

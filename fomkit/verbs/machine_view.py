@@ -38,9 +38,10 @@ from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.rates import HELD, throttled
 from fomkit.profiles.evidence import with_fits, without_implausible
-from fomkit.profiles.locate import profile_names
+from fomkit.profiles.locate import locate, profile_names
 from fomkit.profiles.machines import load_machine
 from fomkit.validation import shape_coverage
+from fomkit.verbs.answer import parts
 from fomkit.verbs.model_view import SCHEMA as MODEL_SCHEMA
 from fomkit.verbs.model_view import census_content
 
@@ -87,6 +88,15 @@ MachineView = TypedDict("MachineView", {
 })  # fmt: skip
 
 
+def _may_match(name: str, words: Sequence[str]) -> bool:
+    """Return whether a machine's file has all words, or may have them from the machine that has its device.
+
+    All timings of a machine that is loaded are read, which takes seconds until the user's cache has them.
+    """
+    text = f"{name} {locate(name, 'machine_profiles').read_text(encoding='utf-8', errors='replace')}".lower()
+    return "peak:" not in text or all(word.removesuffix("_block") in text for word in words)
+
+
 def machines_content(having: str | None = None) -> Machines:
     """List all machines, the newest first, with their main facts and the kind of evidence.
 
@@ -94,8 +104,12 @@ def machines_content(having: str | None = None) -> Machines:
     name, title or architecture.
     """
     words = (having or "").lower().split()
-    found = list[Listed]()
-    machines = {name: load_machine(name) for name in profile_names("machine_profiles")}
+    found, machines = list[Listed](), dict[str, Machine]()
+    names = [name for name in profile_names("machine_profiles") if _may_match(name, words)]
+    done = parts(len(names))
+    for name in names:
+        machines[name] = load_machine(name)
+        done()
     for name, machine in sorted(machines.items(), key=lambda one: (-(one[1].year or 0), one[0])):
         device, timings = machine.device, machine.timings
         formats = list(dict.fromkeys(peak.dtype for peak in device.peaks))
@@ -321,7 +335,7 @@ def _check_standing(model: ModelProfile, precision: str, derived: bool) -> None:
         return
     traced = "was traced in other formats, from which no rule derives what such a step keeps"
     why = OTHER_PRECISION if model.trains_by_sizes else traced
-    raise FomkitError(model.name, f"{why}, so its memory in {precision} is unknown. Leave precision out.")
+    raise FomkitError(model.name, f"{why}, so its memory in {precision} is unknown. Leave `precision` out.")
 
 
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> Memory:

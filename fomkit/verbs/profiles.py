@@ -130,7 +130,7 @@ def in_mode(
     if fusion == "compiled":
         return join_chains(found)
     what = "was traced as it runs, so the ops that a vendor's library fuses are unknown"
-    raise FomkitError(found.name, f"{what}. Use compiled or eager, or leave fusion out.")
+    raise FomkitError(found.name, f"{what}. Use compiled or eager, or leave `fusion` out.")
 
 
 def _stored_mode(

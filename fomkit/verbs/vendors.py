@@ -145,13 +145,15 @@ def pack(
     """
     from fomkit.plan.estimate import estimate
     from fomkit.profiles.models import code_last
+    from fomkit.verbs.compare import check_distinct
     from fomkit.workbook.vendor import make_pack
 
     options = options_of(batch, sizes=sizes, precision=precision, allow_uncovered=True)
     folder = Path(output)
     check_new_folder(folder)
-    target, estimates = as_machine(machine), []
-    for number, model in enumerate(code_last(models, as_model), 1):
+    target, estimates, known = as_machine(machine), [], code_last(models, as_model)
+    check_distinct(known, (), None)
+    for number, model in enumerate(known, 1):
         tell(f"estimating {model.name}, {number} of {len(models)}")
         estimates.append(estimate(model, target, options))
     made = make_pack(estimates)

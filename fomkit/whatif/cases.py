@@ -160,9 +160,10 @@ def make_goal(
 
 
 def read_together(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the parameters of a frontier, from text with commas or a list; raise where it is a single one."""
-    names = tuple(one.strip() for one in given.split(",")) if isinstance(given, str) and given else tuple(given)
-    if len(names) == 1:
+    """Return the parameters of a frontier, from text with commas or a list; raise for fewer than two."""
+    listed = given.split(",") if isinstance(given, str) else given
+    names = tuple(name for one in listed if (name := one.strip()))
+    if given and len(names) < 2:
         raise FomkitError("frontier", "needs at least two parameters. Name another one, or use `change`.")
     return names
 

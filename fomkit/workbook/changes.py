@@ -284,6 +284,35 @@ def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -
             yield Finding(where, "above peak", f"{case.name}, {line.sizes}: {times}. Ask the vendor why.")
 
 
+_ALIKE = 0.02
+"""Relative difference up to which two peaks count as equal, because data sheets round."""
+
+
+def sparse_peaks(changed: Sequence[Change], book: Book) -> Iterator[Finding]:
+    """Yield findings about changed peaks that may be rates with 2:4 sparsity, twice those of dense products.
+
+    `book`: the issued workbook with all changes applied.
+    """
+    rows = book.tables[FACTS.title].entries
+    peaks = {(row["machine"], row["what"]): row["value"] for row in rows if row["where"] == "matrix"}
+    for change in changed:
+        row: Row = rows[change.index] if (change.title, change.key) == (FACTS.title, "value") else {}
+        if row.get("fact") != "peak" or row["where"] != "matrix" or not isinstance(change.new, float):
+            continue
+        like: dict[str, Entry] = {
+            "twice the issued one": 2 * change.old if isinstance(change.old, float) else None
+        }
+        if row["what"] in ("fp16", "bf16"):
+            like |= {f"that of {one}": peaks.get((row["machine"], one)) for one in ("fp8", "int8")}
+        known = {name: rate for name, rate in like.items() if isinstance(rate, float)}
+        found = [name for name, rate in known.items() if abs(rate - change.new) < _ALIKE * change.new]
+        if found:
+            what = (
+                f"{change.what}: {change.new:,.6g} {change.unit} is {' and '.join(found)}: a rate with sparsity?"
+            )
+            yield Finding(change.where, "sparse peak", f"{what} Ask for the dense rate.")
+
+
 IMPOSSIBLE = (FomkitError, ArithmeticError, ValueError)
 """Errors that impossible figures cause: divisions by 0, logarithms of negative numbers."""
 BULK = 6

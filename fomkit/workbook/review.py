@@ -203,7 +203,7 @@ def review(returned: Path, issued: Path) -> Review:
     after = sheet_model_from(book)
     findings = [*tampering(sent, back, is_unchanged=not changed), *appearance(sent, back)]
     findings += changes.validate(changed, sent, follow_ends(sent, back))
-    findings += _implausible(before, after)
+    findings += [*_implausible(before, after), *changes.sparse_peaks(changed, book)]
     findings += changes.above_peak(changed, after, sent.tables[OPS.title].first)
     return Review(returned, issued, sent, before, after, changed, tuple(findings))
 

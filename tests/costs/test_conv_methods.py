@@ -38,7 +38,7 @@ from fomkit.ops.conv_methods import (
     im2col_byte,
     method_costs,
 )
-from fomkit.ops.families import products as conv_formulas
+from fomkit.ops.families import costs as conv_formulas
 from fomkit.ops.families.formula import Row
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops

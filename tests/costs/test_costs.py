@@ -15,10 +15,9 @@ from hypothesis import given, settings
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.ops.check import check_table
-from fomkit.ops.families import products as attention_formulas
-from fomkit.ops.families import products as gemm_formulas
+from fomkit.ops.families import costs
+from fomkit.ops.families.costs import mixture
 from fomkit.ops.families.formula import DEFAULTS, Row, Variant, arguments, ceil, floor, log2
-from fomkit.ops.families.products import mixture
 from fomkit.ops.kinds import KINDS
 from fomkit.ops.pricing import FORMULAS, add_costs, print_cost
 from fomkit.ops.tables import COSTS, PASSES
@@ -269,15 +268,15 @@ def test_half_precision_moves_half_the_bytes_and_unknown_formats_are_refused() -
 
 def test_intensity_of_a_deep_product_is_limited_by_its_faces() -> None:
     b, m, n, k, item_byte = sympy.symbols("b m n k item_byte", positive=True)
-    cost = gemm_formulas.gemm(b, m, n, k, item_byte)
+    cost = costs.gemm(b, m, n, k, item_byte)
     limit = sympy.limit(cost.flop / cost.byte, k, sympy.oo)
     assert sympy.simplify(limit - 2 * m * n / (item_byte * (m + n))) == 0
 
 
 def test_a_sparse_product_without_zeros_does_the_work_of_a_dense_one() -> None:
     b, m, n, k, density, item_byte = sympy.symbols("b m n k density item_byte", positive=True)
-    sparse = gemm_formulas.sparse_gemm(b, m, n, k, density, item_byte)
-    dense = gemm_formulas.gemm(b, m, n, k, item_byte)
+    sparse = costs.sparse_gemm(b, m, n, k, density, item_byte)
+    dense = costs.gemm(b, m, n, k, item_byte)
     assert sympy.simplify(sparse.flop.subs(density, 1) - dense.flop) == 0
     assert sympy.simplify(sparse.byte.subs(density, 1) - dense.byte - 4 * b * (m * k + m + 1)) == 0
 
@@ -286,7 +285,7 @@ def test_intensity_of_attention_on_long_keys_is_limited_by_the_queries() -> None
     """A key and its value meet every query of their heads: 4·q·heads flop for 2·kv_heads items."""
     names = "batch heads kv_heads q_len kv_len head_dim item_byte"
     batch, heads, kv_heads, q_len, kv_len, head_dim, item_byte = sympy.symbols(names, positive=True)
-    cost = attention_formulas.attention("forward", batch, heads, kv_heads, q_len, kv_len, head_dim, item_byte)
+    cost = costs.attention("forward", batch, heads, kv_heads, q_len, kv_len, head_dim, item_byte)
     limit = sympy.limit(cost.flop / cost.byte, kv_len, sympy.oo)
     assert sympy.simplify(limit - 2 * heads * q_len / (item_byte * kv_heads)) == 0
 

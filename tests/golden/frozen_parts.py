@@ -23,7 +23,7 @@ from fomkit.core.model import EpochsToTarget
 from fomkit.merit.fom import MEANS, PROPOSAL, Rates, figure_of_merit, verdict
 from fomkit.merit.footprint import Sample, counted, integrate
 from fomkit.ops.conv_methods import method_costs
-from fomkit.ops.families.elementwise import VARIANTS
+from fomkit.ops.families.costs import VARIANTS
 from fomkit.ops.precision import FORMATS, choose_formats, name_precision, narrows, restate_ops, stored_byte
 from fomkit.ops.pricing import add_costs, work_out
 from fomkit.ops.resize import resize_ops

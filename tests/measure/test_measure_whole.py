@@ -125,6 +125,12 @@ def test_a_mistake_is_told_before_anything_is_timed(tmp_path: Path) -> None:
         measure(requested(tmp_path, models=("nosuch",)), start=lambda _setup: timer)
     with pytest.raises(FomkitError, match="nothing can be resumed"):
         measure(requested(tmp_path, resume=True), start=lambda _setup: timer)
+    for wrong, said in (
+        (Options(precision="fp8"), "precision: fp8 needs products in fp8"),
+        (Options(sizes={"seq": 8}), "seq"),
+    ):
+        with pytest.raises(FomkitError, match=said):
+            measure(requested(tmp_path, options=wrong), start=lambda _setup: timer)
     assert not timer.requested
     assert not list(tmp_path.iterdir())
 

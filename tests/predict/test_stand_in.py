@@ -10,7 +10,7 @@ import pytest
 from costs.op_tables import attention, conv, gemm, table, traffic
 from predict.machines import device, fact, machine, timings
 
-from fomkit.ops.families.elementwise import NORM_FLOP, SOFTMAX_FLOP
+from fomkit.ops.families.costs import NORM_FLOP, SOFTMAX_FLOP
 from fomkit.ops.pricing import add_costs
 from fomkit.plan.evidence import nearest_timings
 from fomkit.prediction.cascade import add_times

@@ -84,6 +84,11 @@ FINDINGS: dict[str, tuple[Edit, str, str]] = {
     "emptied": (fact("unknown"), "range", "was a figure and is now unknown"),
     "above peak": (op("utilisation", 1.25, "conv"), "above peak", "1.25 times as fast as the stated peak"),
     "measured above peak": (op("time", 1e-6, "norm"), "above peak", "times as fast as the stated peak"),
+    "sparse peak": (
+        lambda book: setattr(find(book, FACTS, "value", **ACME, what="fp16"), "value", 360),
+        "sparse peak",
+        "acme-1 peak fp16 matrix: 360 TFLOP/s is twice the issued one: a rate with sparsity? Ask for the dense",
+    ),
     "no ground": (fact(1700, said=False), "basis", "the figure was changed, and basis, party and source were not"),
     "basis": (op("utilisation", 0.6, "conv", said=False), "basis", "basis, party and source were not"),
     "condition": (

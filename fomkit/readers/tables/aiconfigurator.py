@@ -152,7 +152,7 @@ def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
     before = _held_before(rows)
     token = before > 0
     op = (rows["kv_cache_dtype"] != rows["mla_dtype"]).map({True: FP8_CACHE, False: ""})
-    # The mean of a head's key and value widths counts (`fomkit.ops.families.products.attention`).
+    # The mean of a head's key and value widths counts (`fomkit.ops.families.costs.attention`).
     of_head = PLAIN + ROTARY / 2
     sizes = {
         "batch": rows["batch_size"], "heads": rows["num_heads"], "kv_heads": rows["num_heads"].mask(token, 1.0),
