@@ -56,9 +56,9 @@ class Tagger(nn.Module):
 
 
 class Encoder(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(64, 4, 256, 0.0, batch_first=True)
+        layer = nn.TransformerEncoderLayer(64, 4, 256, dropout, batch_first=True)
         self.embedding = nn.Embedding(1000, 64)
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.words = nn.Linear(64, 1000)
@@ -179,10 +179,11 @@ def test_recomputing_and_working_in_place_take_less() -> None:
     assert len(outputs[0]) - len(outputs[1]) == 3
 
 
-def test_an_attention_keeps_no_scores() -> None:
-    """Its scores would be 8 × 4 × 40 × 40 numbers in each of two layers."""
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_attention_keeps_no_scores(dropout: float) -> None:
+    """Its scores, and the mask of their dropout, would be 8 × 4 × 40 × 40 numbers in each of two layers."""
     make, *rest = NETWORKS["encoder"]
-    use = traced(make(), *rest)
+    use = traced(make(dropout), *rest)
     assert not (use.pieces["byte"] == 8 * 4 * 40 * 40 * 4).any()
 
 

@@ -91,7 +91,7 @@ def test_the_table_names_ops_that_exist(torch: Any) -> None:
 
 
 def test_unknown_ops_are_not_priced() -> None:
-    for op in ("aten::linalg_matrix_exp", "mine::matmul"):
+    for op in ("aten::linalg_matrix_exp", "mine::matmul", "mine::matrix_copy"):
         assert find_rule(op) == (False, None)
     assert find_rule("aten::view_as_nothing_") == (False, None)
     assert find_rule("aten::cumsum_") == find_rule("aten::cumsum") != (False, None)
@@ -149,6 +149,16 @@ def test_a_lookup_reads_the_rows_it_finds() -> None:
     assert traffic(bags) == (384, 64, 2, 48 + 1536, 512)
     picked = work("nll_loss_forward", [array(1)], self=array(32, 1000), target=array(32, dtype="int64"))
     assert traffic(picked) == (32, 32, 2, 256 + 128, 4)
+
+
+def test_a_bags_weights_and_all_pairs_sum_rows() -> None:
+    """12 rows of 16 looked up, a number each; the 28 pairs of 8 points of 5 numbers."""
+    picked, gradient = array(12, dtype="int64"), array(4, 16)
+    op = "_embedding_bag_per_sample_weights_backward"
+    one = work(op, [array(12)], grad=gradient, weight=array(1000, 16), indices=picked)
+    assert (one.kind, traffic(one)) == ("reduction", (12 * 16, 16, 3, 12 * 16 * 4 + gradient.byte + 96, 48))
+    one = work("_pdist_forward", [array(28)], self=array(8, 5), p=2.0)
+    assert (one.kind, traffic(one)) == ("reduction", (28 * 5, 5, 1, 160, 112))
 
 
 def test_scattering_in_place_touches_only_its_places() -> None:

@@ -210,6 +210,17 @@ def test_distances_and_triangular_systems_have_work(torch: Any) -> None:
     assert [6, 8, 3, 1] in products(trace(lower, torch.randn(8, 6), mode="infer"))
 
 
+def test_ops_whose_names_look_like_products_are_none(torch: Any) -> None:
+    """The cross product has "linalg" in its name, the gamma distribution "mm"."""
+
+    def run(self: Any, x: Any) -> Any:
+        drawn = torch.distributions.Gamma(self.layer(x).exp(), x.exp(), validate_args=False).rsample()
+        return torch.linalg.cross(drawn, x).sum() + torch.diagonal_copy(drawn).sum()
+
+    found = trace(module_of(torch, run, layer=torch.nn.Linear(3, 3)), torch.randn(4, 3))
+    assert (found.unsupported, found.bounded) == ((), ())
+
+
 @pytest.mark.filterwarnings("ignore")  # PyTorch deprecates its own 8-bit tensors
 def test_packed_weights_are_counted(torch: Any) -> None:
     """PyTorch lists the weights of an 8-bit model as no parameters."""

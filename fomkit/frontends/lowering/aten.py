@@ -282,6 +282,13 @@ def embedding_bag_backward(call: Call) -> list[Work]:
     return [Work("embedding", traffic(numel, read, call.written, row=width), gradient.dtype)]
 
 
+def bag_weights_backward(call: Call) -> list[Work]:
+    """Price the gradient of an `embedding_bag`'s weights of samples: each is a product of two rows, summed."""
+    table = call.array("weight")
+    numel = call.array("indices").numel * table.shape[-1]
+    return calls.part_work("reduction", call, table, numel, table.shape[-1])
+
+
 def scatter(call: Call) -> list[Work]:
     """Price writing values to indexed places: in place only these places are touched, otherwise all is copied."""
     target = call.array("self")
@@ -337,7 +344,9 @@ RULES: Mapping[str, Rule | None] = {
     **each(softmax, "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data"),
     # pooling and interpolation
     **each(window_pool, """max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
-        max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward"""),
+        max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward
+        fractional_max_pool2d fractional_max_pool2d_backward fractional_max_pool3d
+        fractional_max_pool3d_backward"""),
     **each(adaptive_pool, """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
         _adaptive_avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d
         adaptive_max_pool3d_backward"""),
@@ -348,15 +357,16 @@ RULES: Mapping[str, Rule | None] = {
     "_embedding_bag_forward_only": embedding_bag,
     "_embedding_bag_backward": embedding_bag_backward,
     "_embedding_bag_dense_backward": embedding_bag_backward,
+    "_embedding_bag_per_sample_weights_backward": bag_weights_backward,
     **each(gather_from("self", "copy"), "index _unsafe_index index_select gather take sparse_mask"),
     **each(scatter, """index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill scatter
-        scatter_add scatter_reduce"""),
+        scatter_add scatter_reduce index_reduce put"""),
     # reductions and losses
     **each(reduction, """sum mean prod amax amin max min aminmax argmax argmin all any count_nonzero _is_all_true
-        std std_mean var var_mean norm linalg_vector_norm nansum logsumexp trace dist mse_loss smooth_l1_loss
-        huber_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits multi_margin_loss
-        multilabel_margin_loss_forward"""),
-    "_cdist_forward": calls.distances, "_cdist_backward": calls.distances,
+        _is_any_true std std_mean var var_mean norm linalg_vector_norm nansum logsumexp trace dist mse_loss
+        smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits
+        multi_margin_loss multilabel_margin_loss_forward linalg__powsum _sparse_sum"""),
+    **each(calls.distances, "_cdist_forward _cdist_backward _pdist_forward _pdist_backward"),
     "nll_loss_forward": picked_loss, "nll_loss2d_forward": picked_loss,
     "nll_loss_backward": picked_loss_backward, "nll_loss2d_backward": picked_loss_backward,
     **each(calls.alignment, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
@@ -368,23 +378,25 @@ RULES: Mapping[str, Rule | None] = {
         smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward binary_cross_entropy_backward
         multi_margin_loss_backward multilabel_margin_loss_backward addr rsub floor_divide masked_fill complex polar
         isin bernoulli fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask
-        fake_quantize_per_tensor_affine_cachemask_backward quantize_per_tensor
-        quantize_per_tensor_dynamic quantize_per_channel dequantize"""),
+        fake_quantize_per_tensor_affine_cachemask_backward quantize_per_tensor quantize_per_tensor_dynamic
+        quantize_per_channel dequantize _fused_moving_avg_obs_fq_helper linalg_cross glu_jvp renorm
+        normal poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad"""),
     # element by element, on lists of tensors
     **each(calls.for_each("pointwise"), """_amp_foreach_non_finite_check_and_unscale _foreach_abs _foreach_add
         _foreach_addcdiv _foreach_addcmul _foreach_clamp_max _foreach_clamp_min _foreach_div _foreach_exp
         _foreach_lerp _foreach_log _foreach_maximum _foreach_minimum _foreach_mul _foreach_neg _foreach_pow
-        _foreach_reciprocal _foreach_sign _foreach_sqrt _foreach_sub"""),
+        _foreach_reciprocal _foreach_sign _foreach_sqrt _foreach_sub _foreach_rsqrt _foreach_expm1 _foreach_lgamma
+        _foreach_log1p _foreach_sigmoid _foreach_tanh _foreach_erf _foreach_floor _foreach_ceil _foreach_round
+        _foreach_sin _foreach_cos"""),
     **each(calls.for_each("copy"), "_foreach_copy _foreach_zero"),
-    **each(calls.for_each("reduction"), "_foreach_norm _foreach_max"),
+    **each(calls.for_each("reduction"), "_foreach_norm _foreach_max _foreach_powsum"),
     # data moved unchanged
     **each(copy, """clone _to_copy copy cat stack _chunk_cat constant_pad_nd flip roll rot90 repeat tril triu
         diag_embed block_diag pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im slice_backward
         select_backward diagonal_backward unfold_backward slice_scatter select_scatter diagonal_scatter
-        as_strided_scatter lift_fresh_copy view_copy expand_copy permute_copy transpose_copy unfold_copy
-        masked_select reflection_pad1d reflection_pad2d reflection_pad3d reflection_pad1d_backward
-        reflection_pad2d_backward reflection_pad3d_backward replication_pad1d replication_pad2d replication_pad3d
-        replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward"""),
+        as_strided_scatter lu_unpack masked_scatter_backward masked_select"""),
+    **each(copy, " ".join(f"{one}_pad{axes}d{end}" for one in ("reflection", "replication") for axes in (1, 2, 3)
+                          for end in ("", "_backward"))),
     "copy_": copy_into,
     **each(calls.generate, """fill_ zero_ zeros zeros_like ones ones_like full full_like new_zeros new_ones
         new_full scalar_tensor eye arange linspace logspace tril_indices triu_indices rand rand_like randn
@@ -395,15 +407,18 @@ RULES: Mapping[str, Rule | None] = {
         searchsorted bucketize nonzero _fft_r2c _fft_c2r _fft_c2c bincount histc multinomial grid_sampler_2d
         grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward max_unpool2d max_unpool3d masked_scatter
         _amp_update_scale affine_grid_generator affine_grid_generator_backward repeat_interleave
-        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _coalesce"""),
+        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _coalesce _to_sparse _sparse_softmax
+        _sparse_log_softmax _sparse_sum_backward _unique2 unique_dim unique_consecutive unique_dim_consecutive
+        segment_reduce _segment_reduce_backward histogram nonzero_static"""),
     # no work: only the tensor's description changes, or memory is reserved
     **each(None, """detach alias lift lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes
         unsafe_chunk t transpose squeeze unsqueeze as_strided set resize resize_as empty empty_like empty_strided
         empty_permuted new_empty new_empty_strided is_same_size record_stream _local_scalar_dense
-        _sparse_coo_tensor_with_dims_and_tensors is_coalesced _assert_async _functional_assert_async
-        _assert_tensor_metadata _efficientzerotensor _has_same_storage_numel _linalg_check_errors"""),
+        _sparse_coo_tensor_with_dims_and_tensors is_coalesced _coalesced _nnz sparse_dim dense_dim _assert_async
+        _functional_assert_async _assert_tensor_metadata _efficientzerotensor _has_same_storage_numel
+        _linalg_check_errors"""),
 }  # fmt: skip
-"""Op names without ``aten::``. A name that ends in ``_`` and is missing is looked up without the ``_``."""
+"""Op names without ``aten::``; without its end where it is missing: ``_`` is in place, ``_copy`` a view's copy."""
 
 _OF_DETECTION = """nms roi_align roi_pool ps_roi_align ps_roi_pool _roi_align_backward _roi_pool_backward
     _ps_roi_align_backward _ps_roi_pool_backward box_iou_rotated"""
@@ -432,4 +447,4 @@ def find_rule(op: str) -> tuple[bool, Rule | None]:
     for spelling in (name, name.removesuffix("_")):
         if spelling in rules:
             return True, rules[spelling]
-    return False, None
+    return (True, copy) if library == "aten" and name.endswith("_copy") else (False, None)

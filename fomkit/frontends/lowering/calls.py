@@ -351,8 +351,8 @@ def reduction(call: Call) -> list[Work]:
 
 
 _MAY_BE_HEAVY = re.compile(
-    r"mm|mv|conv|attention|linalg|rnn|lstm|gru|linear|einsum|cholesky|svd|solve|inverse|qr|eig|lu_|\blu\b|ormqr|"
-    r"triangular|det|cdist|pdist|ctc|sparse|spgemm|quantized|matrix|bag|expm",
+    r"mm(?![a-z])|mv|conv|attention|linalg|rnn|lstm|gru|linear|einsum|cholesky|svd|solve|inverse|qr(?!t)|eig|"
+    r"(?<![a-z])lu_|\blu\b|triangular|det(?!a)|cdist|pdist|ctc|sparse|spgemm|quantized|matrix|bag|expm(?!1)",
     re.IGNORECASE,
 )
 """Words in PyTorch's names of ops that may do more arithmetic than their bytes suggest, or many steps in turn."""
@@ -361,8 +361,8 @@ _MAY_BE_HEAVY = re.compile(
 def has_bound(name: str) -> bool:
     """Return whether an op of PyTorch without a rule takes little more than its traffic.
 
-    >>> has_bound("unique_dim"), has_bound("_cudnn_ctc_loss")
-    (True, False)
+    >>> has_bound("unique_dim"), has_bound("glu_jvp"), has_bound("_cudnn_ctc_loss"), has_bound("_foreach_mm")
+    (True, True, False, False)
     """
     return not _MAY_BE_HEAVY.search(name)
 
@@ -419,9 +419,13 @@ def euclidean(call: Call) -> list[Work]:
 
 
 def distances(call: Call) -> list[Work]:
-    """Price the distances of two sets of points one by one: every difference is an element, a row sums to one."""
-    first, second = call.array("x1"), call.array("x2")
-    found = traffic(first.numel * second.shape[-2], call.read, call.written, row=first.shape[-1])
+    """Price the distances of two sets of points, or of all pairs of a set, one by one.
+
+    Every difference is an element, a row sums to one distance.
+    """
+    first = call.array("x1" if "x1" in call.arguments else "self")
+    others = call.array("x2").shape[-2] if "x2" in call.arguments else (first.shape[0] - 1) / 2
+    found = traffic(round(first.numel * others), call.read, call.written, row=first.shape[-1])
     return [Work("reduction", found, first.dtype)]
 
 

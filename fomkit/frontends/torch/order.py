@@ -103,14 +103,19 @@ class OrderLog:
                 if line is not None and line.role == "input":
                     line.role, line.module = role, name.rpartition(".")[0]
 
-    def note(self, rows: Sequence[TracedOp], results: Any, module: str, pass_name: str) -> None:
-        """Record one executed op with the rows that it belongs to and its results."""
+    def note(
+        self, rows: Sequence[TracedOp], results: Any, module: str, pass_name: str, around: TracedOp | None = None
+    ) -> None:
+        """Record one executed op with the rows that it belongs to and its results.
+
+        `around`: the row whose memory an op without work makes, such as the mask of a dropout in attention.
+        """
         made = [(number, byte) for number, byte in self._watch.new_ones(tensors_of(results)) if byte]
         inside = bool(rows and rows[0].parts and self._lines and self._lines[-1].row is rows[0])
         if not made and (inside or not rows):
             return
         lines = [Line(self.executed + 1 + place, row) for place, row in enumerate(rows)]
-        lines = lines or [Line(self.executed + 1, None, module, pass_name)]
+        lines = lines or [Line(self.executed + 1, around, module, pass_name)]
         self.executed += len(lines)
         first = lines[0]
         lines[1:1] = [Line(first.id, first.row, first.module, first.pass_name) for _ in made[1:]]

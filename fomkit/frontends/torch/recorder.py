@@ -256,10 +256,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stored = [one.is_sparse or one.is_sparse_csr for one in tensors_in(args)]
             if stored.count(True) > 1 and not calls.has_bound(facts.name):  # the result's zeros depend on both
                 facts = replace(facts, name=f"{facts.name} of sparse matrices", state="unsupported", rule=None)
-            has_bound = (
-                facts.state == "unsupported" and facts.name.startswith("aten::") and calls.has_bound(facts.name)
-            )
-            rule = calls.other if has_bound else facts.rule
+            is_aten = facts.state == "unsupported" and facts.name.startswith("aten::")
+            rule = calls.other if is_aten and calls.has_bound(facts.name) else facts.rule
             self.states["priced" if rule else facts.state] += 1
             rows: list[TracedOp] = []
             if facts.state == "unsupported" or products.is_sequential(facts.name):
@@ -269,7 +267,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 rows = self._record(call, rule)
                 if self.layers is not None and in_call and not self.in_backward:
                     self.layers.note_op(call, self.stack.top)
-            self.order.note(rows, results, *self._module_and_pass())
+            self.order.note(rows, results, *self._around())
         return results
 
     def _record(self, call: Call, rule: Rule) -> list[TracedOp]:
@@ -295,12 +293,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._track_gradients(op if by_gradient else None, call)
         return rows[:1] if scope.owner is not None else rows
 
-    def _module_and_pass(self) -> tuple[str, str]:
-        """Return the module and the pass in which the op just recorded ran."""
+    def _around(self) -> tuple[str, str, TracedOp | None]:
+        """Return module and pass in which the op just recorded ran, and the row that it is part of, if any."""
         node: Node = torch._C._current_autograd_node()
-        if node is not None and not self.stack.runs_call(node):
-            return self._maker(node).path, BACKWARD
-        return self.stack.top.path, BACKWARD if self.in_backward or node is not None else FORWARD
+        is_gradient = node is not None and not self.stack.runs_call(node)
+        scope = self._maker(node) if is_gradient else self.stack.top
+        row = scope.owner and (scope.owner.backward if is_gradient else scope.owner.row)
+        pass_name = BACKWARD if self.in_backward or node is not None else FORWARD
+        return scope.path, pass_name, row if row and row.parts else None
 
     def _row(self, owner: RowOwner, pass_name: str) -> TracedOp:
         """Return the row that an op inside ``owner`` belongs to; its first op adds the row to the list."""
