@@ -54,9 +54,10 @@ def simply(requested: MeasureSpec, tell) -> Measured:
 
 @pytest.fixture(autouse=True, scope="module")
 def few_ops():
-    """Time too few ops of the design for a fit, because a fit takes longer than everything else."""
+    """Time too few ops of the design for a fit, in one round, because fits take longer than everything else."""
     patched = pytest.MonkeyPatch()
     patched.setattr("fomkit.bench.run.design", lambda *requested: design(*requested)[::37])
+    patched.setattr("fomkit.bench.session.MIN_PER_REFIT", 1_000)
     yield
     patched.undo()
 

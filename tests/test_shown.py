@@ -42,6 +42,14 @@ def test_every_class_that_is_shown_has_a_view_and_every_view_a_class() -> None:
     assert {one.__name__ for one in RESULTS} == set(VIEWS)
 
 
+def test_in_a_notebook_the_text_of_a_result_is_returned_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    rated = fomkit.fom("lecture", "a")
+    told = rated.summary()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert rated.summary() == told
+    assert "ratio" in told
+
+
 class Nothing(Shown):
     """A result class without a view."""
 

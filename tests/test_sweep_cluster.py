@@ -7,12 +7,11 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from unittest import mock
 
-import dask
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 
 import fomkit
 from fomkit.core.errors import FomkitError
@@ -20,6 +19,9 @@ from fomkit.whatif import sweep as sweep_module
 from fomkit.whatif import sweep_result as cluster
 from fomkit.whatif.sweep import Sweep, make_sweep
 from fomkit.whatif.sweep_result import blocks_on
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of processes that were killed
 
@@ -34,9 +36,17 @@ def environment_of_this_process() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[LocalCluster]:
     """Start two worker processes that restart when they are killed, for all tests in turn."""
+    import dask  # not while tests are collected, which both processes do
+    from distributed import LocalCluster
+
+    settings = {
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.admin.log-length": 0,
+        "distributed.worker.multiprocessing-method": "forkserver",  # forks of one with its modules
+    }
     with (
         pytest.MonkeyPatch.context() as patch,
-        dask.config.set({"distributed.scheduler.allowed-failures": 1, "distributed.admin.log-length": 0}),
+        dask.config.set(settings),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made,
     ):
         patch.setattr(sweep_module, "CHUNK", 500)
@@ -49,6 +59,8 @@ def sweep_of(points: int = 6_000) -> Sweep:
 
 
 def test_without_workers_a_sweep_ends(monkeypatch) -> None:
+    from distributed import LocalCluster
+
     monkeypatch.setattr(cluster, "WITHOUT_WORKERS_S", 0.5)
     with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as made:
         begun = time.monotonic()
@@ -65,6 +77,8 @@ def test_a_mistake_on_a_worker_is_its_message(two_workers, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing(two_workers) -> None:
+    from distributed import Client
+
     one = sweep_of()
     expected = pd.concat(one.blocks())
     blocks = blocks_on(one, two_workers.scheduler_address)

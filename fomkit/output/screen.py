@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Column as TableColumn
     from rich.table import Table
 
@@ -42,26 +44,35 @@ class Screen:
 
 
 PLAIN = Screen()
+_NOT_SHOWN = dict.fromkeys(map(ord, "\a\b\v\f\r"))
+"""Characters that move a terminal's cursor, which the text has without them."""
 
 
 class Page:
     """Text under construction: lines, tables and notes on a screen."""
 
     def __init__(self, screen: Screen) -> None:
-        from rich.console import Console
-
         self.screen = screen
         self._stream = io.StringIO()
-        colours: Literal["standard"] | None = "standard" if screen.colour else None
-        self._console = Console(
-            file=self._stream, width=screen.width, force_terminal=screen.colour, color_system=colours,
-            highlight=False, markup=False, emoji=False,
+
+    @cached_property
+    def _console(self) -> Console:
+        """Formats tables and colours; in a notebook it would otherwise show its text by itself."""
+        from rich.console import Console
+
+        colours: Literal["standard"] | None = "standard" if self.screen.colour else None
+        return Console(
+            file=self._stream, width=self.screen.width, force_terminal=self.screen.colour, color_system=colours,
+            force_jupyter=False, highlight=False, markup=False, emoji=False,
         )  # fmt: skip
 
     def line(self, text: str, style: str = "") -> None:
         """Add a line; on a terminal it is wrapped between words, with the continuation indented."""
         shown = "\n".join(map(self._broken, text.split("\n"))) if self.screen.breaks else text
-        self._console.print(shown, style=style or None, soft_wrap=True)
+        if self.screen.colour:
+            self._console.print(shown, style=style or None, soft_wrap=True)
+        else:
+            self._stream.write(f"{shown.translate(_NOT_SHOWN).expandtabs()}\n")
 
     def _broken(self, text: str) -> str:
         if len(text) <= self.screen.width:

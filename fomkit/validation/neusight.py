@@ -179,10 +179,11 @@ def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses
     `labels`: the scored rows of one device; `timed`: the table of `fomkit.validation.graphs.predict_graphs`, with
     every graph of ``labels``; `uses`: the errors that use in a step adds to those of single kernels.
     """
-    found = []
+    found, rows_of = [], dict(iter(timed.groupby("graph", sort=False)))
     for row in labels.to_dict("records"):
         label = {str(name): value for name, value in row.items()}
-        spans = {name: per_pass(timed, str(label["graph"]), word, level, uses) for name, word in PASSES.items()}
+        graph = str(label["graph"])
+        spans = {name: per_pass(rows_of[graph], graph, word, level, uses) for name, word in PASSES.items()}
         found.append(Outcome(label, spans))
     return found
 

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from functools import cache
 from html import unescape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OWN = ("file:", "blob:", "data:")
@@ -66,6 +66,9 @@ def programs() -> tuple[str, str]:
 @cache
 def _browser() -> Chrome:
     """Start a browser, in which later pages are opened, too."""
+    from selenium.webdriver import Chrome, ChromeOptions  # not while tests are collected, which both processes do
+    from selenium.webdriver.chrome.service import Service
+
     browser, driver = programs()
     options = ChromeOptions()
     options.binary_location = browser
@@ -101,6 +104,9 @@ def opened(page: Path, width: int = 1400, height: int = 1000) -> Iterator[Chrome
 
 def until(window: Chrome, holds: Callable[[], object]) -> None:
     """Wait until a condition holds; errors while checking it, such as a redrawn element, are retried."""
+    from selenium.common.exceptions import StaleElementReferenceException
+    from selenium.webdriver.support.ui import WebDriverWait
+
     WebDriverWait(window, LONGEST_S, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: holds())
 
 

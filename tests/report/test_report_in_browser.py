@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from browser import click, complaints, into_view, opened, requested_urls, until
 from hostile_names import ENDING, HOSTILE
-from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
 
 from fomkit.plan.evidence import op_frame
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +74,8 @@ def test_every_figure_is_drawn_and_the_roofline_has_every_op(window, resnet50) -
 
 
 def test_the_table_filters_finds_and_sorts(window, resnet50) -> None:
+    from selenium.webdriver.support.ui import Select
+
     kind = Select(window.find_element(By.CSS_SELECTOR, f'.filters[data-for="{TABLE}"] select'))
     kind.select_by_visible_text("conv")
     until(window, lambda: {row[4] for row in rows(window)} == {"conv"})
