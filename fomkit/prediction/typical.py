@@ -43,8 +43,7 @@ Widths = tuple[float, float]
 ANY, OF_ENCODERS = (0.0, np.inf), (64.0, 80.0)
 """Bounds of head widths: any, and those of encoders' tables. Beyond these a surface returns to its mean, that of
 short sequences: heads of 128 took five times as long as of 80."""
-LEAST_SIZE = 1e-30
-"""Replaces sizes of 0, which have no logarithm."""
+LEAST_SIZE = 1e-30  # replaces sizes of 0, which have no logarithm
 _sizes, _log_product = partial(log_sizes, least=LEAST_SIZE), partial(log_product, least=LEAST_SIZE)
 
 
@@ -148,8 +147,7 @@ OF_OTHER_SIZES, AGREED_SPREAD = ("conv",), 0.3
 """Work whose surfaces are weighted by distance to their rows (`tiles.weighed_by_rows`), and its standard deviation
 where they agree: from left-out chips and sizes, for which 0.2 to 0.4 do equally well."""
 
-UNTESTED_Z = 2.5
-"""Bounds of an interval, in standard deviations, where no chip could be left out."""
+UNTESTED_Z = 2.5  # bounds of an interval, in standard deviations, where no chip could be left out
 
 _GROUP = ("kind", "dtype", "engine", "pass_name")
 
@@ -381,7 +379,9 @@ def _of_group(
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
-    if work in tiles.OF_PART and (spare := spare_of(machine, dtype, engine)) > HELD_BACK:
+    chip = chip_words(machine.device.architecture)
+    timed = work in tiles.OF_TIMED and any(chip_words(one.architecture) == chip for one in found.known)
+    if (work in tiles.OF_PART or timed) and (spare := spare_of(machine, dtype, engine)) > HELD_BACK:
         whole = FEATURES[work](rows, spare * peak, known.byte_per_s.value)
         whole, _ = median_and_spread(found, whole, weight)
         value = np.maximum(value, tiles.of_part(whole, rows, spare, peak[0], known.byte_per_s.value))

@@ -91,7 +91,7 @@ def test_like_machines_weigh_more():
 
 
 def test_a_chip_without_kin_in_its_generation_is_like_those_with_as_large_an_engine():
-    """An RTX 5090 is called Blackwell like a B200, whose matrix engine is 30 times its vector unit, not 4 times."""
+    """An RTX 5090 is a Blackwell like a B200, whose engine has 30 times the rate of its vector units, not 4."""
     boards = ["NVIDIA Blackwell GB100", "NVIDIA Ada AD102", "NVIDIA Hopper GH100", "NVIDIA Ampere GA100"]
     found = side_by_side(np.array([1.0]), [made_up(one, one, 0.9, dtype="bf16") for one in boards])
     engines = shipped_typical_tables().engines
