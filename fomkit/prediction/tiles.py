@@ -416,8 +416,8 @@ def computed_share(rows: Table) -> Matrix:
 
 
 OF_PART, OF_TIMED, FULL = ("attention", "full"), ("gemm",), 1.0
-"""Work of a part of an engine that is like that of the whole; work of which this holds where a board of the chip is
-timed; and the share of its peak that the part reaches (docs/adr/0091, 0095). Experts are left out."""
+"""Work that a part of an engine does like the whole; work of which this holds where a board of the chip is timed;
+and the share of its peak that the part reaches (docs/adr/0091, 0095). Experts are left out."""
 
 
 def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_per_s: float) -> Matrix:
