@@ -264,7 +264,7 @@ def missed(table: Table, one: Surface, others: list[Surface], length: np.ndarray
         found = side_by_side(length, included)
     by_library = above is not None or work.startswith(OF_LIBRARIES)
     years = read_generations(TARGET / GENERATIONS) if by_library else {}
-    weight = similarity(found, one.dtype, one.balance, one.architecture, years)
+    weight = similarity(found, one.dtype, one.balance, one.architecture, years, {})
     if work.startswith(OF_OTHER_SIZES) and len(found.known) > 1:
         weight = weighed_by_rows(found, table.features[at], weight)
     value, sigma = median_and_spread(found, table.features[at], weight, above)

@@ -148,8 +148,8 @@ def test_boards_rank_as_they_are_known() -> None:
     assert ratio("bert-large", "rtx-a6000", "rtx-3090", "bf16") < 0.8
     assert 1 < ratio("resnet50", "l40", "l40s") < ratio("bert-large", "l40", "l40s", "bf16") < 2
     assert ratio("gpt2", "rtx-4090", "rtx-4080", "bf16") < 0.8 < 1 < ratio("gpt2", "rtx-4080", "rtx-5080", "bf16")
-    # An H20 generates about as fast as the H100 that trains three times as fast with seven times the peak.
-    assert 3 < ratio("bert-large", "h20", "h100-sxm", "bf16") < 3.6
+    # An H20 generates about as fast as the H100 that trains almost three times as fast with seven times the peak.
+    assert 2.6 < ratio("bert-large", "h20", "h100-sxm", "bf16") < 3.2
     assert 0.8 < ratio("llama3-8b-decode", "h20", "h100-sxm") < 1.2
     assert ratio("llama3-8b-decode", "gh200-144gb", "h200-sxm") == pytest.approx(1.0, abs=0.1)
 

@@ -6,8 +6,9 @@ The latter are whether timings are plausible (`Plausibility`), and the utilisati
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -353,14 +354,47 @@ def device_kind(machine: Machine) -> Literal["gpu", "cpu", ""]:
     return ""
 
 
+def series_of(architecture: str) -> str:
+    """Return vendor, generation and the chip's name without its last two digits: chips that run the same kernels.
+
+    >>> series_of("NVIDIA Blackwell Ultra GB110"), series_of("NVIDIA Blackwell GB202")
+    ('NVIDIA Blackwell GB1', 'NVIDIA Blackwell GB2')
+    """
+    words = chip_words(architecture)
+    return " ".join([*words[:2], *(chip[:3] for chip in words[2:])])
+
+
+ENGINE_ALIKE = 0.1
+"""Difference in ln(rate of the matrix engine / rate of the vector units) up to which two chips are kin."""
+
+
+def kin_of(architecture: str, others: Sequence[str], engines: Mapping[str, float]) -> list[bool]:
+    """Return which architectures run the kernels of one: those of its series, else those with as large an engine.
+
+    Chips of one generation may differ: what NVIDIA calls Blackwell are chips of data centres, whose matrix engines
+    have instructions of their own, and chips of workstations with the processors of Ada. `engines`: see
+    `TypicalTables`.
+
+    >>> kin_of("NVIDIA Blackwell GB202", ["NVIDIA Blackwell GB100", "NVIDIA Ada AD102"],
+    ...        {"NVIDIA Blackwell GB202": 3.99, "NVIDIA Ada AD102": 3.95})
+    [False, True]
+    """
+    if len(chip_words(architecture)) < 2:
+        return [False] * len(others)
+    series = [series_of(one) == series_of(architecture) for one in others]
+    if any(series):
+        return series
+    own, *ratios = (engines.get(" ".join(chip_words(one)), math.nan) for one in (architecture, *others))
+    return [abs(math.log(one / own)) < ENGINE_ALIKE for one in ratios]
+
+
 def on_series(work: str, architecture: str, engine: str) -> str:
-    """Name a kind of work by libraries that run on one series of chips only: chips named alike but for two digits.
+    """Name a kind of work by libraries that run on one series of chips only.
 
     >>> on_series("experts", "NVIDIA Blackwell Ultra GB110", "matrix")
     'experts on NVIDIA Blackwell GB1/matrix'
     """
-    words = chip_words(architecture)
-    return f"{work} on {' '.join([*words[:2], *(chip[:3] for chip in words[2:])])}/{engine}"
+    return f"{work} on {series_of(architecture)}/{engine}"
 
 
 def kind_of_work(name: str) -> str:

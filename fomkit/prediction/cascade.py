@@ -68,7 +68,9 @@ def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
     by_rates = (partial(composed.attention_gradients, table=partial(_in_turn, steps=facts)), *facts)
     before = (
         partial(transfer.packed_weights, table=whole),  # the weights are packed: from the product with whole ones
-        *timed,
+        exact.estimate,  # the op was timed
+        partial(composed.padded_products, product=whole),  # programs pad what no library runs
+        *timed[1:],
         formats,  # one of these applies in the other 16-bit format of the matrix engine
         partial(composed.attention_gradients, table=partial(_in_turn, steps=(*timed, formats))),
         partial(one_kernel, steps=by_rates),  # attention on a matrix engine

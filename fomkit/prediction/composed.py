@@ -20,7 +20,7 @@ from fomkit.core.units import ITEM_BYTE
 from fomkit.ops.columns import Words, cached, choose_words
 from fomkit.ops.families.costs import GATES, attention, gemm
 from fomkit.ops.tables import TIME_SOURCES
-from fomkit.prediction import estimators, tiles, transfer
+from fomkit.prediction import estimators, monotone, tiles, transfer
 from fomkit.prediction.estimators import Answers, Estimator, Rows, as_rows, is_in, item_bytes, numbers, places_of
 from fomkit.prediction.families import servable
 from fomkit.prediction.gp import Flags, Indices, Matrix, Places
@@ -31,6 +31,9 @@ from fomkit.prediction.transfer import BASELINE, widen
 CALL, PART = "call", "part"
 """Values of the column ``piece`` of rows that are components of an op: its library calls (preferred) or its parts.
 The column ``of`` is the index of that op, ``count`` the executions of the component per execution of the op."""
+
+
+VECTOR_BYTE = 16.0  # numbers that are loaded at once
 
 
 class Components(NamedTuple):
@@ -124,6 +127,35 @@ def attention_gradients(chosen: Rows, machine: Machine, interval: float, *, tabl
 
     times = transfer.widen(known.times, faster, slower) * BACKWARD
     return Answers(known.index, times, estimators.transferred(known.source), known.limit, evidence)
+
+
+def _is_padded(rows: Rows, machine: Machine) -> Flags:
+    of_engine = is_in(rows, "kind", "gemm") & is_in(rows, "engine", "matrix") & ~(tiles.thinness(rows) > 0)
+    by_whom = (tiles.digit_bytes(rows) < tiles.NARROW_BYTE) | (machine.device.units is None)
+    return of_engine & by_whom & ~tiles.runs_in_tiles(rows, "matrix")
+
+
+@estimators.opened_by(_is_padded)
+def padded_products(rows: Rows, machine: Machine, interval: float, *, product: Estimator) -> Answers:
+    """Predict products whose rows are no whole vectors of 16 bytes as those in which they are (an `Estimator`).
+
+    Where a library has no kernel for such rows, programs pad the factors: NVIDIA's and AMD's have none for numbers
+    of one byte or less, and compilers for other engines (TPU, AMX, …) always pad. In 16 bits libraries for GPUs
+    run slower kernels instead, which facts predict (`families.aligned`).
+    """
+    items, padded = np.maximum(VECTOR_BYTE / tiles.digit_bytes(rows), 1.0), rows
+    for side in ("m", "n", "k"):
+        whole = np.ceil(rows.number(side) / items) * items
+        size = whole if side != "m" else np.where(rows.number("trans_a") > 0, whole, rows.number("m"))
+        padded = monotone.resized(padded, np.full(len(rows), monotone.SIDES.index(side)), size)
+    known = product(padded, machine, interval)
+    at = estimators.places_of(known.index, rows.index)
+
+    def evidence(place: int) -> str:
+        size = " × ".join(f"{padded.number(name)[at[place]]:g}" for name in ("m", "k", "n"))
+        return f"padded to {size} ({known.source.at(place)}, {known.evidence(place)})"
+
+    return Answers(known.index, known.times, estimators.transferred(known.source), known.limit, evidence)
 
 
 FUSED = ("forward", "backward_input", "backward_weight")

@@ -415,9 +415,9 @@ def computed_share(rows: Table) -> Matrix:
     return np.where(masked, np.where(queries < keys, later, square), 1.0)
 
 
-OF_PART, FULL = ("attention", "full"), 0.9
-"""Attention of many queries, with and without a mask; and the share of its peak that a part of an engine is
-assumed to reach in it and in products. Experts are left out: an H100's reach 0.04 to 0.22 (docs/adr/0091)."""
+OF_PART, OF_TIMED, FULL = ("attention", "full"), ("gemm",), 1.0
+"""Work that a part of an engine does like the whole; work of which this holds where a board of the chip is timed;
+and the share of its peak that the part reaches (docs/adr/0091, 0095). Experts are left out."""
 
 
 def of_part(reached: Matrix, rows: Table, spare: float, flop_per_s: float, byte_per_s: float) -> Matrix:

@@ -17,7 +17,7 @@ import numpy as np
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, of_few, op_half_width
 from fomkit.core.machine import Machine
-from fomkit.core.measurement import Surface, TypicalTables, chip_words, kind_of_work, on_series
+from fomkit.core.measurement import Surface, TypicalTables, chip_words, kin_of, kind_of_work, on_series
 from fomkit.core.units import BLOCKS_OF_FP8, ITEM_BYTE
 from fomkit.ops.columns import significant
 from fomkit.ops.kinds import PRODUCT_KINDS
@@ -43,8 +43,7 @@ Widths = tuple[float, float]
 ANY, OF_ENCODERS = (0.0, np.inf), (64.0, 80.0)
 """Bounds of head widths: any, and those of encoders' tables. Beyond these a surface returns to its mean, that of
 short sequences: heads of 128 took five times as long as of 80."""
-LEAST_SIZE = 1e-30
-"""Replaces sizes of 0, which have no logarithm."""
+LEAST_SIZE = 1e-30  # replaces sizes of 0, which have no logarithm
 _sizes, _log_product = partial(log_sizes, least=LEAST_SIZE), partial(log_product, least=LEAST_SIZE)
 
 
@@ -148,8 +147,7 @@ OF_OTHER_SIZES, AGREED_SPREAD = ("conv",), 0.3
 """Work whose surfaces are weighted by distance to their rows (`tiles.weighed_by_rows`), and its standard deviation
 where they agree: from left-out chips and sizes, for which 0.2 to 0.4 do equally well."""
 
-UNTESTED_Z = 2.5
-"""Bounds of an interval, in standard deviations, where no chip could be left out."""
+UNTESTED_Z = 2.5  # bounds of an interval, in standard deviations, where no chip could be left out
 
 _GROUP = ("kind", "dtype", "engine", "pass_name")
 
@@ -187,7 +185,7 @@ def _closest(tables: TypicalTables, excluded: tuple[str, ...], chip: str, group:
     return next((name for name in names if surfaces(tables, name, excluded) is not None), "")
 
 
-def _similarity(surface: Surface, dtype: str, balance: float, architecture: str) -> float:
+def _similarity(surface: Surface, dtype: str, balance: float, architecture: str, kin: bool) -> float:
     widths = {round(math.log2(ITEM_BYTE[one])) for one in (dtype, surface.dtype)}
     weight = 1.0 if len(widths) == 1 else OTHER_WIDTH
     if not np.isnan(balance) and not np.isnan(surface.balance):
@@ -195,20 +193,21 @@ def _similarity(surface: Surface, dtype: str, balance: float, architecture: str)
     here, there = chip_words(architecture), chip_words(surface.architecture)
     if here and here[0] != there[0]:
         return weight * (OTHER_LIBRARY if surface.form else OTHER_VENDOR)
-    same = here[:2] == there[:2] and len(here) > 1
-    return weight * (SAME_ARCHITECTURE if same else 1.0) * (SAME_CHIP if same and here == there else 1.0)
+    return weight * (SAME_ARCHITECTURE if kin else 1.0) * (SAME_CHIP if kin and here == there else 1.0)
 
 
 def similarity(
-    found: Surfaces, dtype: str, balance: float, architecture: str, years: Mapping[str, float]
-) -> Matrix:
+    found: Surfaces, dtype: str, balance: float, architecture: str, years: Mapping[str, float],
+    engines: Mapping[str, float],
+) -> Matrix:  # fmt: skip
     """Weight the surfaces for a machine by number format, balance, architecture and age (surfaces).
 
     Boards of one chip are not independent: together they count as the square root of their number. `years`: see
     `tiles.near_in_time`.
     """
     boards = [(one.architecture, one.dtype) for one in found.known]
-    weight = np.array([_similarity(one, dtype, balance, architecture) for one in found.known])
+    near = zip(found.known, kin_of(architecture, [one for one, _ in boards], engines), strict=True)
+    weight = np.array([_similarity(one, dtype, balance, architecture, kin) for one, kin in near])
     weight *= tiles.near_in_time(found.known, years, architecture) / np.sqrt([*map(boards.count, boards)])
     return np.asarray(weight / weight.sum(), np.float64)
 
@@ -272,7 +271,7 @@ def _included_machines(
     if found is None:
         raise KeyError(name)
     years = tables.years if name.startswith(OF_LIBRARIES) else {}
-    weight = similarity(found, dtype, balance, architecture, years)
+    weight = similarity(found, dtype, balance, architecture, years, tables.engines)
     below, above = _ends(found, interval)
     if name.startswith(MATVEC):
         # Each board has about a dozen rows for vectors, so their errors are estimated from few draws.
@@ -307,7 +306,7 @@ def _peers(
     if of is None:
         return None
     found = side_by_side(of.length, tiles.of_width(same or of.known, dtype))
-    weight = similarity(found, dtype, math.nan, architecture, tables.years)
+    weight = similarity(found, dtype, math.nan, architecture, tables.years, tables.engines)
     first = found.known[int(weight.argmax())].machine
     return _Peers(found, weight, interval, _ends(of, interval), first, library, bool(same))
 
@@ -380,7 +379,9 @@ def _of_group(
     if work in OF_OTHER_SIZES and len(weight) > 1:
         weight = tiles.weighed_by_rows(found, features, weight)
     value, sigma = median_and_spread(found, features, weight)
-    if work in tiles.OF_PART and (spare := spare_of(machine, dtype, engine)) > HELD_BACK:
+    chip = chip_words(machine.device.architecture)
+    timed = work in tiles.OF_TIMED and any(chip_words(one.architecture) == chip for one in found.known)
+    if (work in tiles.OF_PART or timed) and (spare := spare_of(machine, dtype, engine)) > HELD_BACK:
         whole = FEATURES[work](rows, spare * peak, known.byte_per_s.value)
         whole, _ = median_and_spread(found, whole, weight)
         value = np.maximum(value, tiles.of_part(whole, rows, spare, peak[0], known.byte_per_s.value))

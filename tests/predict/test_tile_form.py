@@ -210,7 +210,31 @@ def test_a_part_of_an_engine_comes_nearer_to_its_peak_and_is_no_faster_than_the_
         assert (rate[part][[3, 4]] > 0.45 * peaks[3]).all()
     # What memory bounds takes as long as on the L40S, which has the same memory.
     assert times["l40"]["time_s"][2] == pytest.approx(times["l40s"]["time_s"][2], rel=0.15)
-    assert (rate["rtx-4090"][3:5].to_numpy() > 1.15 * rate["rtx-4090"][:2].to_numpy()).all()
+    ada, wide = (rate["rtx-4090"][some].to_numpy() for some in ([3, 4], [0, 1]))
+    assert (ada > [1.15, 1.05] * wide).all()  # in fp8 like the L40S, which power limits at 16,384
+    # mamf-finder's 178.4 TFLOP/s with random numbers, cuBLASLt's 174 at 8,192
+    table = times["rtx-4090"]
+    assert table["low_s"][0] < table["flop"][0] / 174e12 < table["high_s"][0]
+
+
+def test_rows_that_no_library_runs_are_padded() -> None:
+    """A row of 4,097 bytes fits no kernel of one byte a number; other engines' compilers always pad."""
+    even, odd = products((4096, 4112, 4112)), products((4096, 4097, 4097))
+    narrow = [{"dtype": "fp8"}, {"dtype": "int8"}]
+    for name, formats in (("h100-sxm", narrow), ("rtx-5090", narrow), ("tpu-v5p", [{}]), ("xeon-8480", [{}])):
+        for words in formats:
+            both = pd.concat([even, odd], ignore_index=True).assign(engine="matrix", **words)
+            found = fomkit.predict(both, name).table
+            assert found["time_s"][1] == pytest.approx(found["time_s"][0], rel=0.01), (name, words)
+            assert found["evidence"][1].startswith("padded to 4096 × 41"), found["evidence"][1]
+    # In 16 bits a GPU's library has slower kernels for such rows; part of an engine is not slowed as much.
+    slower = {}
+    for name in ("h100-sxm", "h20", "rtx-4090"):
+        time_s = fomkit.predict(pd.concat([even, odd], ignore_index=True).assign(engine="matrix"), name).table[
+            "time_s"
+        ]
+        slower[name] = time_s[1] / time_s[0]
+    assert slower["h20"] < 1.1 < slower["rtx-4090"] < slower["h100-sxm"]
 
 
 def test_reading_more_than_the_cache_holds_takes_its_time_at_the_bandwidth() -> None:
@@ -229,11 +253,11 @@ def test_attention_with_a_part_of_the_engine_takes_what_the_part_needs_and_not_m
     found = {name: fomkit.predict(rows, name).table for name in ("rtx-3090", "h20", "a10", "h100-sxm")}
     peaks = {name: fomkit.machine(name).device.peak("bf16", "matrix").rate.value for name in found}
     share = {name: (one["flop"] / one["time_s"])[0] / peaks[name] for name, one in found.items()}
-    assert 0.6 < share["rtx-3090"] <= 0.9
-    assert share["h20"] == pytest.approx(0.9, rel=0.01)
+    assert 0.6 < share["rtx-3090"] <= 1.0
+    assert share["h20"] == pytest.approx(1.0, rel=0.01)
     assert all(share[name] < 0.6 for name in ("a10", "h100-sxm"))
     few = of_part(np.log([0.5, 0.1]), found["h20"].loc[[0, 0]], 2.0, 71e12, 1e15)
-    assert np.exp(few) == pytest.approx([0.9, 0.2])
+    assert np.exp(few) == pytest.approx([1.0, 0.2])
 
 
 def test_an_engine_that_is_held_back_waits_for_neither_operands_nor_power() -> None:

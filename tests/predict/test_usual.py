@@ -78,21 +78,35 @@ def test_the_weighted_median_lies_with_the_heavier_half():
 
 def test_like_machines_weigh_more():
     found = side_by_side(np.array([1.0]), [
-        made_up("same chip", "X New One", 0.9), made_up("same architecture", "X New Two", 0.9),
+        made_up("same chip", "X New C101", 0.9), made_up("same series", "X New C102", 0.9),
         made_up("same vendor", "X Old Three", 0.9), made_up("other vendor", "Y New Four", 0.9),
         made_up("other balance", "X Old Five", 0.9, balance=6.0),
         made_up("other width", "X Old Six", 0.9, dtype="fp16"),
     ])  # fmt: skip
-    weight = similarity(found, "fp32", 4.0, "X New One", {})
+    weight = similarity(found, "fp32", 4.0, "X New C101", {}, {})
     assert weight.sum() == pytest.approx(1.0)
     assert weight[0] > weight[1] > weight[2] > max(weight[3:])
-    blind = similarity(found, "fp32", float("nan"), "", {})
+    blind = similarity(found, "fp32", float("nan"), "", {}, {})
     assert blind[:5] == pytest.approx([blind[0]] * 5)
+
+
+def test_a_chip_without_kin_in_its_generation_is_like_those_with_as_large_an_engine():
+    """An RTX 5090 is a Blackwell like a B200, whose engine has 30 times the rate of its vector units, not 4."""
+    boards = ["NVIDIA Blackwell GB100", "NVIDIA Ada AD102", "NVIDIA Hopper GH100", "NVIDIA Ampere GA100"]
+    found = side_by_side(np.array([1.0]), [made_up(one, one, 0.9, dtype="bf16") for one in boards])
+    engines = shipped_typical_tables().engines
+    workstation = similarity(found, "bf16", float("nan"), "NVIDIA Blackwell GB202", {}, engines)
+    assert workstation / workstation[0] == pytest.approx([1.0, 3.0, 1.0, 1.0])
+    ultra = similarity(found, "bf16", float("nan"), "NVIDIA Blackwell Ultra GB110", {}, engines)
+    assert ultra / ultra[1] == pytest.approx([3.0, 1.0, 1.0, 1.0])
+    # A chip with kin in its generation keeps to these: a GA102's engine is as large as Ada's.
+    ampere = similarity(found, "bf16", float("nan"), "NVIDIA Ampere GA102", {}, engines)
+    assert ampere / ampere[0] == pytest.approx([1.0, 1.0, 1.0, 3.0])
 
 
 def test_two_boards_of_a_chip_do_not_count_twice():
     boards = [made_up("a", "X O One", 0.9), made_up("b", "X O One", 0.9), made_up("c", "X O Two", 0.5)]
-    weight = similarity(side_by_side(np.array([1.0]), boards), "fp32", 4.0, "", {})
+    weight = similarity(side_by_side(np.array([1.0]), boards), "fp32", 4.0, "", {}, {})
     assert weight[0] + weight[1] == pytest.approx(weight[2] * 2**0.5)
 
 
