@@ -463,7 +463,7 @@ def test_a_limit_alone_bounds_and_gives_no_energy(write: Write) -> None:
     path = str(write("  scope: chip\n  limit: {power: 300 W, source: example}\n"))
     said = told("estimate", "p1b3", "--target", path)
     assert "energy: p1b3 on mine: at most " in said
-    assert "by the power limit of 300 W a chip (not an average)\n" in said
+    assert ": the upper end of the time at 300 W a chip, its power limit and no average\n" in said
     (one,) = json.loads(told("estimate", "p1b3", "--target", path, "--json"))["models"]
     energy = one["energy_j"]
     assert (energy["step"], energy["run"], energy["basis"]) == (None, None, None)

@@ -48,7 +48,8 @@ def format_energy(span: AnyEnds) -> str:
 def _most_text(limit_w: float, **at_most: float | None) -> str:
     """Format the bounds of an energy that follow from the power limit of a chip."""
     most = [f"{_joule(value)} per {what}" for what, value in at_most.items() if value is not None]
-    return f"at most {' and '.join(most)}, by the power limit of {limit_w:g} W a chip (not an average)"
+    power = f"{limit_w:g} W a chip, its power limit and no average"
+    return f"at most {' and '.join(most)}: the upper end of the time at {power}"
 
 
 def _mean_unknown(missing: Sequence[str], limit_w: float | None, **at_most: float | None) -> str:
@@ -114,7 +115,7 @@ def energy_lines(models: Sequence[Estimated]) -> list[str]:
             lines.append(energy_line(*similar[0]))
             continue
         limit_w = similar[0][1]["limit_w"]
-        limit = f"; the power limit is {limit_w:g} W a chip (not an average)" if limit_w else ""
+        limit = f"; the power limit is {limit_w:g} W a chip, no average" if limit_w else ""
         lines.append(f"energy: {len(similar)} models on {target}: missing, {'; '.join(reasons)}{limit}")
     return lines
 
