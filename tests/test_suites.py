@@ -183,6 +183,15 @@ def test_several_targets_stand_side_by_side_as_each_alone(tmp_path: Path) -> Non
     assert fomkit.fom(path, ["v100"]).content == alone["v100"]
 
 
+def test_measured_steps_and_campaigns_of_several_targets_are_shown(tmp_path: Path) -> None:
+    end = "campaigns:\n  - {name: all, line: ONE, units: 10}\n"
+    newest = GIVEN.replace("v100: 5 h", "v100: 5 h, a100-sxm: 2 h")
+    shown = run(str(written(tmp_path, newest, P1B3, end=end)), "-t", "v100", "-t", "a100-sxm").stdout
+    assert "campaign all: 10 units of ONE; days: p100 4.1667, v100 2.0833, a100-sxm 0.83333" in shown
+    both = run("candle", "-t", "v100", "-t", "a100-sxm", "--from", "candle-lecture", "--allow-excluded").stdout
+    assert re.search(r"v100 +1\.\d+ +1\.11 … 2\.66 +1\.096 +0\.678 … 2\.32", both)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

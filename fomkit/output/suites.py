@@ -15,7 +15,7 @@ from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.merit.measured_steps import Merit
-    from fomkit.plan.content import MaybeEnds
+    from fomkit.plan.content import AnyEnds
     from fomkit.verbs import suite_content as view
     from fomkit.workbook.changes import Effect, Effects
     from fomkit.workbook.review import Changed, FindingContent, Group, Move, ReviewContent
@@ -100,7 +100,7 @@ def _rate_text(value: float | None, digits: int = 8) -> str:
     return "missing" if value is None else f"{value:,.{digits}g}"
 
 
-def _cells_of(ends: MaybeEnds | None) -> tuple[str, str]:
+def _cells_of(ends: AnyEnds | None) -> tuple[str, str]:
     """Return a number and its interval; one that was given without a spread has all its digits."""
     if ends is None or ends["low"] is None:
         return _rate_text(ends and ends["value"]), ""
@@ -202,6 +202,11 @@ def _calibrated(page: Page, found: view.Calibrated, sides: tuple[str, str]) -> N
     page.line(f"assumed: {found['carried']}")
 
 
+def _campaign_line(campaign: view.CampaignDays) -> str:
+    days = ", ".join(f"{name} {_rate_text(value, 5)}" for name, value in campaign["days"].items())
+    return f"campaign {campaign['name']}: {campaign['units']:,.8g} units of {campaign['line']}; days: {days}"
+
+
 def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     """Format a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
@@ -225,10 +230,7 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     page.filled_rows(heads, rows, first_out=[*words[::-1], *(head for head, _ in rates[1::2])])
     if calibrated := content.get("calibrated"):
         _calibrated(page, calibrated, (content["baseline"], content["target"]))
-    for campaign in content["campaigns"]:
-        days = ", ".join(f"{name} {_rate_text(value, 5)}" for name, value in campaign["days"].items())
-        units = f"{campaign['units']:,.8g} units of {campaign['line']}"
-        page.line(f"campaign {campaign['name']}: {units}; days: {days}")
+    page.lines(map(_campaign_line, content["campaigns"]))
     lines = by_key(  # the notes of the estimates behind the lines, equal notes of several lines once
         ((name, message), line["name"])
         for line in content["lines"] for name, rated in line["machines"].items() for message in rated["notes"]
@@ -244,11 +246,23 @@ def _ratio_text(line: view.LineContent) -> str:
 
 
 def _merit_cells(one: view.SuiteContent) -> Iterator[str]:
-    merit, judged = one["fom"], one["threshold"]
-    yield from (one["target"], *_cells_of(merit))
+    merit, judged, calibrated = one["fom"], one["threshold"], one.get("calibrated")
     chance = judged and judged["probability"]
+    yield from (one["target"], *(("", "") if merit is None else _cells_of(merit)))
     yield from ("" if chance is None else chance_text(chance), _verdict_word(judged) if judged else "")
+    yield from _cells_of(calibrated["fom"]) if calibrated and calibrated["fom"] else ("", "")
     yield "" if merit is None else merit["worst_basis"]
+
+
+def _caveats(page: Page, results: Sequence[view.SuiteContent]) -> None:
+    """Add what is said of the figures of merit, equal remarks on several machines once."""
+    said = by_key((text, one["target"]) for one in results if one["fom"] for text in merit_caveats(one["fom"]))
+    for text, names in said.items():
+        page.line(text if len(names) == len(results) else f"{', '.join(names)}: {text}", "yellow")
+    withheld = (one["threshold"] for one in results if one["threshold"] and "why" in one["threshold"])
+    page.lines(dict.fromkeys(_verdict_line(one).strip() for one in withheld))
+    means = (f"mean: {one['fom']['mean']}; scope: {one['fom']['scope']}" for one in results if one["fom"])
+    page.lines(dict.fromkeys(means))
 
 
 def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
@@ -260,32 +274,20 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
     page.lines((_why_no_merit(one) for one in results if one["fom"] is None), "bold")
     reached = next((one["threshold"]["threshold"] for one in results if one["threshold"]), None)
     above = f"P(FOM ≥ {format_number(reached)})" if reached else "P"
-    page.filled_rows(
-        [
-            "machine",
-            (f"FOM over {old}", "right"),
-            figure("interval"),
-            (above, "right"),
-            "threshold",
-            "worst basis",
-        ],
-        [[*_merit_cells(one)] for one in results],
-    )
-    caveats = by_key(
-        (text, one["target"]) for one in results if one["fom"] is not None for text in merit_caveats(one["fom"])
-    )
-    for text, names in caveats.items():
-        page.line(text if len(names) == len(results) else f"{', '.join(names)}: {text}", "yellow")
-    withheld = (one["threshold"] for one in results if one["threshold"] and "why" in one["threshold"])
-    page.lines(dict.fromkeys(_verdict_line(one).strip() for one in withheld))
-    means = {f"mean: {one['fom']['mean']}; scope: {one['fom']['scope']}": 0 for one in results if one["fom"]}
-    page.lines(means)
+    heads: list[Header] = ["machine", (f"FOM over {old}", "right"), figure("interval"), (above, "right"),
+                           "threshold", (f"with {old}'s measured steps", "right"), figure("interval"),
+                           "worst basis"]  # fmt: skip
+    page.filled_rows(heads, [[*_merit_cells(one)] for one in results])
+    _caveats(page, results)
     page.heading(f"units a day over those of {old}, line by line")
-    lines = [[one["lines"][place] for one in results] for place in range(len(results[0]["lines"]))]
     page.filled_rows(
         ["line", *((one["target"], "right") for one in results)],
-        [[row[0]["name"], *map(_ratio_text, row)] for row in lines],
+        [[row[0]["name"], *map(_ratio_text, row)] for row in zip(*(one["lines"] for one in results), strict=True)],
     )
+    for same in zip(*(one["campaigns"] for one in results), strict=True):
+        whole = same[0].copy()
+        whole["days"] = {name: value for one in same for name, value in one["days"].items()}
+        page.line(_campaign_line(whole))
     each = f"fomkit fom {content['suite']} --target {content['targets'][0]}"
     page.line(f"Units a day, weights and notes of one machine: '{each}'")
     page.notes(dict.fromkeys(note for one in results for note in one["notes"]))
