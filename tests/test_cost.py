@@ -400,6 +400,20 @@ def test_nothing_stated_is_unknown_carbon() -> None:
     done = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", "--carbon", "0.4 kg/kWh, operator"])
     assert done.exit_code == 0
     assert "carbon: unknown; neither idle power nor energy per flop or byte is stated" in done.stdout
+    assert "Give --to-wall FACTOR, SOURCE" in done.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_limit_of_a_chip_bounds_carbon_too() -> None:
+    declared = ["--carbon", "0.4 kg/kWh, operator", "--to-wall", "1.5, 1.4 to 1.6, meter", "--pue", "1.2, owner"]
+    done = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", *declared, "--json"])
+    content = json.loads(done.stdout)
+    energy, carbon = content["energy_j"], content["carbon"]
+    assert energy["run_at_most"] == pytest.approx(250 * content["run_s"]["high"])
+    assert carbon["run_at_most_kg"] == pytest.approx(energy["run_at_most"] / 3.6e6 * 0.4 * 1.6 * 1.2)
+    assert (energy["run"], carbon["kg"]["run"]) == (None, None)
+    told = CliRunner().invoke(app, ["cost", "candle/p1b3", "-t", "p100", *declared]).stdout
+    assert f"carbon of a run: at most {carbon['run_at_most_kg']:.4f}" in told
 
 
 # --- epochs to a target ----------------------------------------------------------------------------------------

@@ -96,8 +96,9 @@ def missing_for_wall(scope: EnergyScope | None, missing: Iterable[str], grid: Gr
 GridStated = TypedDict("GridStated", {"kg_per_kwh": Stated | None, "to_wall": Stated | None, "pue": Stated | None,
                                       "notes": list[str]})  # fmt: skip
 Carbon = TypedDict("Carbon", {
-    "wall_j": dict[str, Ends | None], "kg": dict[str, Ends | None], "from_scope": str | None, "missing": list[str],
-    "kg_per_kwh": Stated | None, "to_wall": Stated | None, "pue": Stated | None, "notes": list[str],
+    "wall_j": dict[str, Ends | None], "kg": dict[str, Ends | None], "run_at_most_kg": float | None,
+    "from_scope": str | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
+    "pue": Stated | None, "notes": list[str],
 })  # fmt: skip
 
 
@@ -108,18 +109,22 @@ def grid_content(grid: Grid) -> GridStated:
 
 
 def carbon_content(
-    energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid
-) -> Carbon | None:
+    energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid,
+    most_run_j: float | None = None,
+) -> Carbon | None:  # fmt: skip
     """Return the block ``carbon``; None where no carbon of the grid is declared.
 
-    `energies`: energy [J], by what uses it: run, unit; `scope`: of these, or None; `missing`: why there are none.
+    `energies`: energy [J], by what uses it: run, unit; `scope`: of these, or None; `missing`: why there are none;
+    `most_run_j`: the most energy of a run's chips [J].
     """
     if grid.kg_per_j is None:
         return None
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
+    most = None if most_run_j is None else footprint(Span.exact(most_run_j), "chip", grid)[1]
     return as_content(
         Carbon, grid_content(grid), wall_j={name: wall for name, (wall, _) in both.items()}, from_scope=scope,
-        kg={name: kg for name, (_, kg) in both.items()}, missing=missing_for_wall(scope, missing, grid),
+        kg={name: kg for name, (_, kg) in both.items()}, run_at_most_kg=most and most.high,
+        missing=missing_for_wall("chip" if scope is None and most_run_j else scope, missing, grid),
     )  # fmt: skip
 
 

@@ -252,13 +252,18 @@ def _add_inference(page: Page, content: CostContent, currency: str) -> None:
     page.lines(f"  {message}" for message in one["deviations"])
 
 
-def _carbon_lines(page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | None, what: str) -> None:
-    """Add a carbon figure with the factors used, or the reasons why it is unknown."""
+def _carbon_lines(
+    page: Page, carbon: Carbon | CampaignCarbon, kg: AnyEnds | None, what: str, most_kg: float | None = None
+) -> None:
+    """Add a carbon figure, or its upper bound, with the factors used; or the reasons why it is unknown."""
     grid = carbon["kg_per_kwh"]
-    if kg is None or grid is None:
+    if kg is None and most_kg is not None:
+        message = f"at most {format_number(most_kg, 3)} kg CO2e, as its energy"
+    else:
+        message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
+    if grid is None or (kg is None and most_kg is None):
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
-    message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
     if carbon["to_wall"]:
         factor = carbon["to_wall"]
@@ -297,7 +302,8 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     if energy is not None:
         page.line(f"energy: {_run_energy(energy)}")
     if carbon is not None:
-        _carbon_lines(page, carbon, None if carbon["missing"] else carbon["kg"]["run"], "of a run")
+        kg = None if carbon["missing"] else carbon["kg"]["run"]
+        _carbon_lines(page, carbon, kg, "of a run", carbon["run_at_most_kg"])
     if (gain := content["speedup"]) is not None:
         modelled = between(gain["modelled"], lambda value: format_number(value, 3))
         alone = alone_text(gain["excludes_alone"])

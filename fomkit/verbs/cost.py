@@ -281,13 +281,13 @@ def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     missing = found.missing if found else (f"{machine.name} states no energy figures (docs/energy.md)",)
     if found and found.method and found.run is None:
         missing = (*missing, f"{one.estimate.model.name} does not define a run")
-    carbon = carbon_content(energies, scope, missing, one.declared.grid)
+    most_run_j = found.most_run_j if found else None
+    carbon = carbon_content(energies, scope, missing, one.declared.grid, most_run_j)
     if found is None:
         return None, carbon
     basis = found.method.basis if found.method else None
-    spending = as_content(Spending, energies, found, scope=scope, basis=basis, missing=missing,
-                          run_at_most=found.most_run_j)  # fmt: skip
-    return spending, carbon
+    given = {"scope": scope, "basis": basis, "missing": missing, "run_at_most": most_run_j}
+    return as_content(Spending, energies, found, **given), carbon
 
 
 def _to_target_content(one: Cost) -> Reaching | None:
