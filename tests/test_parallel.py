@@ -672,3 +672,12 @@ def test_how_much_longer_a_bridge_takes_is_what_its_table_says() -> None:
         for row in rows.to_dict("records")
     ]
     assert round(max(ratios)) == BRIDGED
+
+
+def test_a_block_of_another_feed_forward_width_keeps_its_own_tensors() -> None:
+    """Of each element of the stream 10 bytes, 8 of attention, and 4 of each element between the two products."""
+    narrow = Transformer(
+        hidden=512, heads=8, blocks=4, seq=256, vocabulary=1000, feed_forward=1536, attention="fused"
+    )
+    (found,) = activation_byte(narrow, 2, Layout(), 1, head=False)
+    assert found == 4 * 2 * 256 * 512 * (10 + 8 + 4 * 3)

@@ -87,12 +87,9 @@ def mismatch(row: Measurement, estimated: Estimate) -> str:
 
 def quantity_of(estimated: Estimate, quantity: str) -> Span | None:
     """Return an estimate's value of a measured quantity, in its unit; None where the profile lacks a fact."""
-    if quantity == "sample_per_s":
-        batch = estimated.sizes.get("batch")
-        return estimated.step.per(float(batch)) if batch else None
     known = {
         "step_s": estimated.step, "latency_s": estimated.step, "epoch_s": estimated.run_time.epoch_s,
-        "run_s": estimated.run_time.run_s,
+        "run_s": estimated.run_time.run_s, "sample_per_s": estimated.sample_per_s,
     }  # fmt: skip
     return known[quantity]
 

@@ -129,6 +129,12 @@ class Estimate(Shown):
         return self.step_time.wall_s
 
     @property
+    def sample_per_s(self) -> Span | None:
+        """Samples of its steps per second [1/s]; None where the profile states no batch."""
+        batch = self.sizes.get("batch")
+        return self.step.per(float(batch)) if batch else None
+
+    @property
     def excludes(self) -> tuple[str, ...]:
         """Terms that are not stated, and work without a row or time; they make units/day an upper bound."""
         unpriced = self.coverage[UNPRICED] > 0 or self.model.unsupported

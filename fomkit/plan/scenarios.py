@@ -371,8 +371,7 @@ def _one_by_one(
         sizes = {**study.options.wanted_sizes, **{name: int(row[name]) for name in size_names}}
         model = study.model.with_run({name: row[name] for name in changes if name in OF_A_RUN})
         one = estimate(model, machine, replace(study.options, batch=None, sizes=sizes))
-        batch = one.sizes.get("batch")
-        ends = ends_of((one.step, None if batch is None else one.step.per(batch), one.unit_per_day))
+        ends = ends_of((one.step, one.sample_per_s, one.unit_per_day))
         yield pd.DataFrame([ends], [place], list(RESULTS)).assign(shared=one.step.shared, basis=one.basis)
 
 

@@ -22,7 +22,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.parallel import kernels, traffic, transformer
 from fomkit.parallel.step import Waits, add_waits, waits_for
 from fomkit.parallel.traffic import Sent
-from fomkit.plan.coverage import Uses, check_covered, uses_of
+from fomkit.plan.coverage import Uses, check_covered, host_source, uses_of
 from fomkit.plan.memory import SHORT_BYTE
 from fomkit.plan.options import HOST_OP_S
 from fomkit.plan.step import Ops, device_spans, ops_in, ops_of, started_by, with_waits
@@ -281,11 +281,12 @@ class TransformerPlan:
         launches = np.concatenate([work.launches for work, _ in parts.values()])
         runs = np.concatenate([many for _, many in parts.values()])
         started = started_by(units, launches, runs, ops.seconds[0, :, 0])
-        _, paced_s = with_waits(started, replace(self.machine, host_op_s=self.host_op_s), own_s)
+        hosted = replace(self.machine, host_op_s=self.host_op_s)
+        _, paced_s = with_waits(started, hosted, own_s)
         work_s = own_s if paced_s is None else longest_of([own_s, paced_s])
         late_s = work_s.value - own_s.value
         if late_s > 0:
-            source = "measured" if self.host_op_s.basis == "measured" else "assumed"
+            source = host_source(hosted)
             spent[source] = spent.get(source, 0.0) + late_s
         return Busy(work_s, late_s, spent)
 

@@ -76,10 +76,9 @@ def _projected(
         one = estimate(model, machine, options)
     except FomkitError as error:
         return replace(cell, why=error.what)
-    batch = one.sizes.get("batch")
-    if batch is None:
+    if one.sample_per_s is None:
         return replace(cell, why="the profile does not state a batch")
-    return replace(cell, batch=batch, sample_per_s=one.step.per(float(batch)), basis="modelled",
+    return replace(cell, batch=one.sizes["batch"], sample_per_s=one.sample_per_s, basis="modelled",
                    excludes=one.step_time.excludes, fits=one.fit.fits)  # fmt: skip
 
 

@@ -170,9 +170,8 @@ def read_together(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def figures_of(estimated: Estimate) -> Figures:
     """Return the known figures of an estimate."""
-    batch = estimated.sizes.get("batch")
-    samples = None if batch is None else estimated.step.per(batch)
-    known = {"unit_per_day": estimated.unit_per_day, "sample_per_s": samples, "step_s": estimated.step}
+    known = {"unit_per_day": estimated.unit_per_day, "sample_per_s": estimated.sample_per_s,
+             "step_s": estimated.step}  # fmt: skip
     return {name: span for name, span in known.items() if span is not None}
 
 
