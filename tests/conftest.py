@@ -65,7 +65,6 @@ def pytest_collection_finish() -> None:
     assert "tensorflow" not in sys.modules, "collecting imported TensorFlow, which takes each process four seconds"
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

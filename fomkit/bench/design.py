@@ -53,13 +53,11 @@ def log_sizes(
     """
     from scipy.stats import qmc
 
-    points = qmc.Halton(len(ranges), scramble=False).fast_forward(start).random(count).tolist()
-    for step, point in zip(shuffled(steps, count, start), points, strict=True):
-        found = {}
-        for (name, (low, high)), share in zip(ranges.items(), point, strict=True):
-            value = float(np.exp(np.log(low) + share * np.log(high / low)))
-            found[name] = rounded(value, step if value >= 4 * step else 1)
-        yield found
+    points = qmc.Halton(len(ranges), scramble=False).fast_forward(start).random(count)
+    low, high = np.log([*ranges.values()]).T
+    sizes = np.exp(low + points * (high - low)).tolist()
+    for step, row in zip(shuffled(steps, count, start), sizes, strict=True):
+        yield {name: rounded(one, step if one >= 4 * step else 1) for name, one in zip(ranges, row, strict=True)}
 
 
 ROUND = (64, 1, 32, 8)
