@@ -648,3 +648,10 @@ def test_a_session_shows_each_result_in_one_line() -> None:
         shown = repr(one)
         assert "\n" not in shown
         assert shown == f"<{type(one).__name__}: {one.summary().splitlines()[0]}>"
+
+
+@pytest.mark.parametrize("name", ["links", "layout"])
+@pytest.mark.parametrize("value", [1, None, b"x"])
+def test_a_list_of_texts_contains_texts(name: str, value: object) -> None:
+    with pytest.raises(fomkit.FomkitError, match=rf"^{name}: contains {value!r}\. Give a list of texts"):
+        fomkit.estimate("p1b3", "v100", **{name: [value]})

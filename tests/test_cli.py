@@ -242,6 +242,19 @@ def test_messages_may_have_nowhere_to_go(root: Path) -> None:
     assert done.stdout.startswith("p1b3 on v100: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "to", "code"),
+    [
+        ("show", "", 0), ("-h", "", 0), ("show", "2>&1", 0), ("estimate zebra -t v100", "2>&1", 2),
+        ("estimate zebra -t v100", "2>/dev/full", 2),
+    ],
+)  # fmt: skip
+def test_an_output_that_nobody_reads_keeps_the_exit_code(words: str, to: str, code: int, root: Path) -> None:
+    command = f'set -o pipefail; "{sys.executable}" -m fomkit {words} {to} | true'
+    done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 def test_what_follows_two_dashes_are_arguments_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

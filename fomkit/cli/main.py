@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
@@ -334,6 +334,15 @@ def _by_similar(error: Any) -> tuple[str, int]:
     return "".join(_SIMILAR.get(one, "?") for one in error.object[error.start : error.end]), error.end
 
 
+def _end(message: str) -> None:
+    """End with a message and exit code 2, also where neither it nor the buffered output can be written."""
+    with suppress(OSError):
+        print_error(message)
+        sys.stdout.flush()
+        sys.exit(2)
+    os._exit(2)
+
+
 def main() -> None:
     """Run the command line; a mistake in the input ends with one message and exit code 2."""
     for library in ("OMP", "OPENBLAS", "MKL"):
@@ -359,11 +368,12 @@ def main() -> None:
     except FomkitError as error:
         if _debug:
             raise
-        print_error(str(error))
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        _end(str(error))
+    except (SystemExit, BrokenPipeError) as end:
+        # Where nobody reads the output any more, the parser ends with 1.
+        if BrokenPipeError in (type(end), type(end.__context__)):
+            os._exit(0)
+        raise
     except OSError as error:
         # So Windows reports a pipe that its reader closed.
         if os.name == "nt" and error.errno == errno.EINVAL and error.filename is None:
@@ -371,5 +381,4 @@ def main() -> None:
         if _debug:
             raise
         where = error.filename or "the output"
-        print_error(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")
-        os._exit(2)  # a normal exit would write the buffered text, fail again and print a traceback
+        _end(f"{where}: cannot be read or written ({error.strerror}). Check the path, rights and the disk.")

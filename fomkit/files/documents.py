@@ -231,7 +231,7 @@ def parse_json(text: str, where: str) -> Any:
         at = f"{where}:{error.lineno}" if "\n" in text else where
         raise FomkitError(at, f"is not valid JSON ({error.msg}). Correct it, or export it again.") from error
     except RecursionError as error:
-        raise FomkitError(where, "is nested too deeply. Records of measurements are a few levels deep.") from error
+        raise FomkitError(where, "is nested too deeply. Files of this kind are a few levels deep.") from error
     except ValueError as error:
         raise FomkitError(where, f"is JSON that cannot be read: {error}. Correct it.") from error
 

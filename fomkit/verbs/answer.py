@@ -208,6 +208,9 @@ def _check_type(name: str, value: object, annotation: str) -> None:
     # In Python True is also a number, and a str also an iterable: both need an exact type.
     fits = type(value) in types if isinstance(value, bool | str) else isinstance(value, types)
     fits = fits and (Mapping in types or not isinstance(value, Mapping))  # as an iterable it would be its keys
+    listed = value if isinstance(value, Sequence) and re.search(r"Sequence\[str( \| Link)?\]", annotation) else ()
+    if odd := [one for one in listed if isinstance(one, Real | bytes | None)]:
+        raise FomkitError(name, f"contains {odd[0]!r:.80}. Give a list of texts.")
     if not types or fits:
         return
     if isinstance(value, str | PathLike) and Iterable in types:

@@ -101,7 +101,8 @@ def measure(
     FomkitError
         When nothing can be timed here, or an option does not apply to what is measured.
     """
-    other = _OtherMeasurement(network, ranks, tuple(backends), slurm, nodes, input_file, workers, add)
+    of = tuple(dict.fromkeys(backends))
+    other = _OtherMeasurement(network, ranks, of, slurm, nodes, input_file, workers, add)
     shared: dict[str, Any] = {"plan": other.plan(quick, full), "name": name, "force": force}
     of_run: dict[str, Any] = {"resume": resume, "seed": seed, "tell": tell}
     of_ops = {"models": models, "batch": batch, "sizes": sizes, "precision": precision}
@@ -317,7 +318,7 @@ def measure_network(
     if place is not None and (ranks or resume):
         wrong = "ranks" if ranks else "resume"
         raise FomkitError(wrong, f"cannot be used where {place.launcher} started the processes. Leave it out.")
-    target, chosen = Path(output), tuple(backends)
+    target, chosen = Path(output), tuple(dict.fromkeys(backends))
     spec = NetworkSpec(target, ranks or 2, chosen, plan, add, resume, seed, name, place, os.environ)
     _output(output, plan, force or add or resume or not spec.writes)
     return _measure(spec, tell)
