@@ -42,7 +42,7 @@ from fomkit.frontends.model_file import (
 )
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
-from fomkit.frontends.torch.calls import inputs_and_sizes, map_tensors, model_to_trace, tensors_of
+from fomkit.frontends.torch.calls import forget_forms, inputs_and_sizes, map_tensors, model_to_trace, tensors_of
 from fomkit.frontends.torch.forms import dense_attention, shape_only
 from fomkit.frontends.torch.modes import (
     CallWatcher,
@@ -417,6 +417,8 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
             raise
         except Exception as error:  # the user's model may raise anything
             return explain_exception(error, _WHERE)
+        finally:
+            forget_forms()
 
     # A loss that uses the given model itself leaves gradients there; they are restored.
     gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
