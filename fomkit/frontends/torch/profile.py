@@ -352,12 +352,12 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not ``own`` is copied first."""
     prepared, sizes, notes = _prepared_copy(workload, request, own=own)
     try:
-        sized = trace_sizes(partial(trace_step, prepared), sizes)
+        sized = trace_sizes(partial(trace_step, prepared), sizes, request.most_s)
     except RuntimeError as error:
         if request.mode != "infer" or "does not require grad" not in str(error):
             raise
         notes.append("the forward pass computes gradients: it ran with them switched on")
-        sized = trace_sizes(partial(trace_step, replace(prepared, differentiates=True)), sizes)
+        sized = trace_sizes(partial(trace_step, replace(prepared, differentiates=True)), sizes, request.most_s)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
     device = "meta" if prepared.on_meta else request.route
