@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from fomkit.core.errors import FomkitError
@@ -101,20 +103,26 @@ def _attempts(name: str, value: int) -> Iterator[tuple[int, ...]]:
 
 @dataclass
 class _Exploration:
-    """State of the search: steps by point, the points whose steps fit together, and why sizes stay fixed."""
+    """State of the search: steps by point, the points whose steps fit together, and why sizes stay fixed.
+
+    `until`: time of `monotonic` after which no point is begun: steps that run with data may take minutes.
+    """
 
     trace: Trace
     sizes: Sizes
     ops: list[TracedOp]
+    until: float
     traced: dict[tuple[int, ...], Step | Exception] = field(default_factory=dict)
     points: list[Sizes] = field(default_factory=list)
     values: dict[str, tuple[int, ...]] = field(default_factory=dict)
     fixed: dict[str, str] = field(default_factory=dict)
 
     def at(self, sizes: Sizes) -> Step:
-        """Return the step at a point, traced once; raise Refused, each time, if it failed there."""
+        """Return the step at a point, traced once; raise Refused, each time, if it failed or there is no time."""
         point = tuple(sizes.values())
         if point not in self.traced:
+            if monotonic() > self.until:
+                raise Refused("the steps so far took too long to try others within the time limit")
             try:
                 self.traced[point] = self.trace(sizes)
             except Exception as error:  # the user's code may raise anything at sizes it was not written for
@@ -192,21 +200,23 @@ class SizedStep:
     notes: list[str]
 
 
-def _with_names(trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception]) -> _Exploration:
+def _with_names(
+    trace: Trace, sizes: Sizes, traced: dict[tuple[int, ...], Step | Exception], until: float
+) -> _Exploration:
     """Name as many sizes as possible, starting from the step at ``sizes``, which may be in ``traced``."""
-    exploration = _Exploration(trace, sizes, [], traced, [sizes])
+    exploration = _Exploration(trace, sizes, [], until, traced, [sizes])
     exploration.ops = exploration.at(sizes).ops
     for name in sizes:
         exploration.add(name)
     return exploration
 
 
-def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
-    exploration, from_two = _with_names(trace, sizes, {tuple(sizes.values()): step}), []
+def _explore(trace: Trace, sizes: Sizes, step: Step, until: float) -> SizedStep:
+    exploration, from_two = _with_names(trace, sizes, {tuple(sizes.values()): step}, until), []
     if sizes.get(BATCH) == 1 and BATCH in exploration.fixed:
         # A batch of 1 is often a special case: no copy to reorder it, no sum over it.
         with suppress(NoExpression):
-            several = _with_names(trace, {**sizes, BATCH: 2}, exploration.traced)
+            several = _with_names(trace, {**sizes, BATCH: 2}, exploration.traced, until)
             if BATCH not in several.fixed:
                 reason = exploration.fixed[BATCH].partition(": ")[2]
                 from_two = [f"batch 1 has the ops of larger batches here, though its own differ: {reason}"]
@@ -216,17 +226,21 @@ def _explore(trace: Trace, sizes: Sizes, step: Step) -> SizedStep:
     return SizedStep(step, sizes, exploration.ops, order, list(exploration.fixed.values()), [*notes, *from_two])
 
 
-def trace_sizes(trace: Trace, sizes: Sizes) -> SizedStep:
-    """Trace a step and express its sizes by names, the batch first; note why a size has to stay fixed."""
+def trace_sizes(trace: Trace, sizes: Sizes, most_s: float = inf) -> SizedStep:
+    """Trace a step and express its sizes by names, the batch first; note why a size has to stay fixed.
+
+    `most_s`: after that time no step at other sizes is begun [s].
+    """
+    until = monotonic() + most_s
     step = trace(sizes)
-    found = _explore(trace, sizes, step)
+    found = _explore(trace, sizes, step, until)
     if not (found.fixed or found.notes):
         return found
     # The first step may have filled caches or lazy layers, which later steps do not repeat.
     again = trace(sizes)
     if again.ops == step.ops and again.order == step.order:
         return found
-    return _explore(trace, sizes, again)
+    return _explore(trace, sizes, again, until)
 
 
 @dataclass(frozen=True)
@@ -239,6 +253,7 @@ class Request:
     `sizes`: requested values of named sizes; the workload's own where absent.
     `route`: how tensors are made without data, `Route`.
     `nodes`: whether the nodes of a graph are returned, too.
+    `most_s`: time after which no step at other sizes is begun [s].
     """
 
     name: str
@@ -247,6 +262,7 @@ class Request:
     sizes: Sizes
     route: Route = "meta"
     nodes: bool = False
+    most_s: float = inf
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,7 @@ def profile_file(
     _check_request(where, mode, framework)
     wanted = _wanted_sizes(where, batch, sizes)
 
-    request = {**_named_request(path, name), "mode": mode, "sizes": wanted}
-
+    request = {**_named_request(path, name), "mode": mode, "sizes": wanted, "most_s": 0.4 * time_limit_s}
     limits = time_limit_s, memory_limit_byte
 
     def trace(route: Route) -> Draft | FomkitError:

@@ -376,6 +376,25 @@ def test_a_training_step_gets_the_batch_as_it_is(keras: Any) -> None:
     assert any("calls itself are counted op by op" in note for note in found.notes)
 
 
+def test_a_subclass_that_build_left_without_weights_is_called(keras: Any) -> None:
+    class Two(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = keras.layers.Dense(16), keras.layers.Dense(1)
+
+        def call(self, values: Any) -> Any:
+            return self.other(self.one(values))
+
+    model = Two()
+    with pytest.warns(UserWarning, match="unbuilt state"):
+        model.build((None, 8))
+    model.compile("sgd", "mse")
+    found = fomkit.profile(
+        model, inputs=lambda batch=4: (keras.ops.zeros((batch, 8)), keras.ops.zeros((batch, 1)))
+    )
+    assert found.parameters_trainable == 8 * 16 + 16 + 16 + 1
+
+
 def test_a_loop_is_counted_by_its_trips(keras: Any) -> None:
     class Powers(keras.layers.Layer):
         def build(self, shape: Any) -> None:

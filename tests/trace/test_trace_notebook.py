@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import resource
 from typing import Any
 
@@ -35,6 +36,27 @@ def test_the_model_and_the_settings_stay_as_they_are(torch: Any) -> None:
     assert profile.ops["op"].str.contains("dropout").any()
     assert torch.is_grad_enabled()
     assert torch._C._get_mkldnn_enabled()
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_functions_that_remember_tensors_forget_those_without_data(torch: Any, reads: bool) -> None:
+    @functools.cache
+    def roots(count: int) -> Any:
+        return torch.arange(count).float().sqrt()
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            made = self.layer(x) * roots(8)
+            return -made if reads and made.sum() > 0 else made
+
+    model = Scaled()
+    found = profile_workload(Workload(model, torch.randn(4, 8)), mode="infer")
+    assert found.traced_with["device"] == ("data" if reads else "meta")
+    assert model(torch.randn(4, 8)).isfinite().all()
 
 
 def test_a_model_without_data_is_copied_too(torch: Any) -> None:

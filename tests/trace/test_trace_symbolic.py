@@ -209,6 +209,21 @@ def test_steps_of_different_ops_are_not_traced_at_still_larger_batches() -> None
     assert batches == [4, 8, 4]
 
 
+def test_no_step_at_other_sizes_begins_after_its_time() -> None:
+    """A step that runs with data may take minutes, and one at 5 times the batch more than the limit allows."""
+    batches: list[int] = []
+
+    def trace(sizes: Sizes) -> Step:
+        batches.append(sizes["batch"])
+        return Step([op(sizes["batch"])], Counter(), Counter(), {}, [])
+
+    found = trace_sizes(trace, {"batch": 4}, most_s=-1.0)
+    assert batches == [4, 4]
+    assert found.fixed == [
+        "the sizes hold for batch 4 only: the steps so far took too long to try others within the time limit"
+    ]
+
+
 def test_a_batch_of_one_is_named_from_larger_ones(torch: Any) -> None:
     class Reordered(torch.nn.Module):  # a copy, but for a batch of 1, whose axes lie in memory as they are wanted
         def __init__(self) -> None:

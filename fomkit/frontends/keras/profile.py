@@ -298,7 +298,7 @@ def _prepare(workload: Workload, request: Request) -> tuple[Prepared, dict[str, 
     inputs, sizes = inputs_and_sizes(workload, request.sizes, where, whole=whole)
     optimizer = workload.optimizer or (model.optimizer if model.compiled else None)
     prepared = Prepared(model, inputs, loss, optimizer, request.mode)
-    if not model.built:
+    if not (model.built and model.weights):  # `build` of a subclass may leave its layers without weights
         if whole and keras.backend.backend() == "tensorflow":  # it may have no call of its own
             whole_step_of(prepared, sizes, update=False)
         else:

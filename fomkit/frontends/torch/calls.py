@@ -7,6 +7,7 @@ inputs.
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,6 +66,20 @@ def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], values: Any) -> 
         return copy.deepcopy(leaf, inside) if inside else leaf
 
     return tree_map(changed, dict(values) if isinstance(values, Mapping) else values)
+
+
+_CACHED = type(cache(len))
+
+
+def forget_forms() -> None:
+    """Empty the caches of functions (`functools.cache`) that hold tensors without data.
+
+    The user's model would get these tensors when it really runs.
+    """
+    for function in [one for one in gc.get_objects() if type(one) is _CACHED]:
+        held = (list(one.values()) if isinstance(one, dict) else one for one in gc.get_referents(function))
+        if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors_in(list(held))):
+            function.cache_clear()
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:

@@ -42,7 +42,7 @@ from fomkit.frontends.model_file import (
 )
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
-from fomkit.frontends.torch.calls import inputs_and_sizes, map_tensors, model_to_trace, tensors_of
+from fomkit.frontends.torch.calls import forget_forms, inputs_and_sizes, map_tensors, model_to_trace, tensors_of
 from fomkit.frontends.torch.forms import dense_attention, shape_only
 from fomkit.frontends.torch.modes import (
     CallWatcher,
@@ -352,12 +352,12 @@ def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not ``own`` is copied first."""
     prepared, sizes, notes = _prepared_copy(workload, request, own=own)
     try:
-        sized = trace_sizes(partial(trace_step, prepared), sizes)
+        sized = trace_sizes(partial(trace_step, prepared), sizes, request.most_s)
     except RuntimeError as error:
         if request.mode != "infer" or "does not require grad" not in str(error):
             raise
         notes.append("the forward pass computes gradients: it ran with them switched on")
-        sized = trace_sizes(partial(trace_step, replace(prepared, differentiates=True)), sizes)
+        sized = trace_sizes(partial(trace_step, replace(prepared, differentiates=True)), sizes, request.most_s)
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
     device = "meta" if prepared.on_meta else request.route
@@ -417,6 +417,8 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
             raise
         except Exception as error:  # the user's model may raise anything
             return explain_exception(error, _WHERE)
+        finally:
+            forget_forms()
 
     # A loss that uses the given model itself leaves gradients there; they are restored.
     gradients = [(parameter, parameter.grad) for parameter in workload.model.parameters()]
