@@ -379,9 +379,10 @@ def kin_of(architecture: str, others: Sequence[str], engines: Mapping[str, float
     ...        {"NVIDIA Blackwell GB202": 3.99, "NVIDIA Ada AD102": 3.95})
     [False, True]
     """
-    if len(chip_words(architecture)) < 2:
+    if len(known := series_of(architecture).split()) < 2:
         return [False] * len(others)
-    series = [series_of(one) == series_of(architecture) for one in others]
+    # A generation without a chip is kin to all of its series.
+    series = [all(a == b for a, b in zip(known, series_of(one).split(), strict=False)) for one in others]
     if any(series):
         return series
     own, *ratios = (engines.get(" ".join(chip_words(one)), math.nan) for one in (architecture, *others))

@@ -99,6 +99,8 @@ def test_a_chip_without_kin_in_its_generation_is_like_those_with_as_large_an_eng
     assert workstation / workstation[0] == pytest.approx([1.0, 3.0, 1.0, 1.0])
     ultra = similarity(found, "bf16", float("nan"), "NVIDIA Blackwell Ultra GB110", {}, engines)
     assert ultra / ultra[1] == pytest.approx([3.0, 1.0, 1.0, 1.0])
+    hopper = similarity(found, "bf16", float("nan"), "NVIDIA Hopper", {}, engines)  # its chip is not known
+    assert hopper / hopper[0] == pytest.approx([1.0, 1.0, 3.0, 1.0])
     # A chip with kin in its generation keeps to these: a GA102's engine is as large as Ada's.
     ampere = similarity(found, "bf16", float("nan"), "NVIDIA Ampere GA102", {}, engines)
     assert ampere / ampere[0] == pytest.approx([1.0, 1.0, 1.0, 3.0])
