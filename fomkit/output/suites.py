@@ -254,7 +254,7 @@ def _merit_cells(one: view.SuiteContent) -> Iterator[str]:
     yield "" if merit is None else merit["worst_basis"]
 
 
-def _caveats(page: Page, results: Sequence[view.SuiteContent]) -> None:
+def _merit_remarks(page: Page, results: Sequence[view.SuiteContent]) -> None:
     """Add what is said of the figures of merit, equal remarks on several machines once."""
     said = by_key((text, one["target"]) for one in results if one["fom"] for text in merit_caveats(one["fom"]))
     for text, names in said.items():
@@ -278,7 +278,7 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
                            "threshold", (f"with {old}'s measured steps", "right"), figure("interval"),
                            "worst basis"]  # fmt: skip
     page.filled_rows(heads, [[*_merit_cells(one)] for one in results])
-    _caveats(page, results)
+    _merit_remarks(page, results)
     page.heading(f"units a day over those of {old}, line by line")
     page.filled_rows(
         ["line", *((one["target"], "right") for one in results)],
