@@ -161,7 +161,7 @@ def test_results_as_csv(root: Path, tmp_path: Path) -> None:
         (["estimate", "p1b3", "--target", "v100", "--baseline", "v100"], "is the baseline and a target"),
         (["estimate", "p1b3", "--target", "v100", "--target", "v100"], "is given twice among the machines"),
         (
-            ["fom", "lecture", "-t", "a", "--target", "titan"],
+            ["cost", "p1b3", "-t", "v100", "--target", "titan"],
             "--target: is given twice. Give",
         ),
         (["memory", "alexnet", "--batch", "2", "--batch", "2"], "--batch: is given twice. Give it once."),

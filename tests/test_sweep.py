@@ -298,7 +298,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
     assert row["cost"] == pytest.approx(2 / 3600 / row["sample_per_s"])
     said = swept.summary()
     assert "without units/day" in said
-    assert "without energy: no power" in said
+    assert "without energy: the machine states only the power limit of a chip" in said
 
 
 def test_the_best_batch_says_what_part_of_the_samples_it_leaves_out() -> None:
@@ -742,7 +742,7 @@ for points in (10_000, 100_000):
 @pytest.mark.parametrize(
     ("machine", "why"),
     [
-        ("v100", "no power: add"),
+        ("gh200-96gb", "no power: add"),
         ("a10", "states only the power limit of a chip, which is not a mean; give a mean power"),
         ("45-nm", "of single ops, which a sweep does not store; use fomkit estimate"),
         ("metered", "each mean power of the machine is of one workload; give a mean power"),

@@ -101,8 +101,7 @@ def measure(
     FomkitError
         When nothing can be timed here, or an option does not apply to what is measured.
     """
-    of = tuple(dict.fromkeys(backends))
-    other = _OtherMeasurement(network, ranks, of, slurm, nodes, input_file, workers, add)
+    other = _OtherMeasurement(network, ranks, (*dict.fromkeys(backends),), slurm, nodes, input_file, workers, add)
     shared: dict[str, Any] = {"plan": other.plan(quick, full), "name": name, "force": force}
     of_run: dict[str, Any] = {"resume": resume, "seed": seed, "tell": tell}
     of_ops = {"models": models, "batch": batch, "sizes": sizes, "precision": precision}

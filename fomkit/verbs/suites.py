@@ -199,18 +199,22 @@ def fom(
                        "strict": strict, "threshold": threshold, "measurements": measurements})  # fmt: skip
     changed = proposals if isinstance(proposals, Mapping) else _parse_proposals(proposals)
     found = _rate_named_suite(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
-    deviations = [f"{one.line.name}: {what}" for each in found for one in each.target for what in one.deviations]
-    if strict and deviations:
-        raise FomkitError(
-            found[0].suite.name,
-            f"`strict` allows no deviation, and these lines deviate: {'; '.join(dict.fromkeys(deviations))}. "
-            "Leave `strict` out.",
-        )
-    if len(found) == 1:
-        return found[0]
+    if strict:
+        _check_no_deviation(found)
     from fomkit.merit.suites import SuiteResults
 
-    return SuiteResults(tuple(found))
+    return found[0] if len(found) == 1 else SuiteResults(tuple(found))
+
+
+def _check_no_deviation(found: Sequence[SuiteResult]) -> None:
+    deviations = dict.fromkeys(
+        f"{one.line.name}: {what}" for each in found for one in each.target for what in one.deviations
+    )
+    if deviations:
+        raise FomkitError(
+            found[0].suite.name,
+            f"`strict` allows no deviation, and these lines deviate: {'; '.join(deviations)}. Leave `strict` out.",
+        )
 
 
 def _rate_named_suite(
