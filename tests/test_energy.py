@@ -473,6 +473,13 @@ def test_a_limit_alone_bounds_and_gives_no_energy(write: Write) -> None:
     assert (cost["run"], cost["run_at_most"], cost["limit_w"]) == (None, energy["run_at_most"], 300)
 
 
+def test_a_lower_bound_of_the_time_and_no_run_bound_no_energy(write: Write) -> None:
+    path = write("  scope: chip\n  limit: {power: 300 W, source: example}\n")
+    part = energy_of_estimate(fomkit.estimate("llama3-8b", path, allow_uncovered=True))
+    assert (part.most_step_j, part.most_run_j, part.missing[-1]) == (None, None, "some ops have no time")
+    assert "energy: missing, neither idle power" in told("cost", "candle/p3b2", "-t", str(path))
+
+
 def of_job(path: Path, model: str, layout: str) -> tuple[fomkit.Estimate, EnergyEstimate]:
     found = fomkit.estimate(model, path, nodes=2, layout=layout, batch=64)
     energy = energy_of_estimate(found)

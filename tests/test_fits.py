@@ -28,7 +28,7 @@ from fomkit.prediction import calibration
 from fomkit.prediction.exchange import table_time
 from fomkit.prediction.families import families, training_rows
 from fomkit.profiles import machines
-from fomkit.profiles.evidence import fit, with_fits, write_fits
+from fomkit.profiles.evidence import _shipped_fits, fit, with_fits, write_fits
 from fomkit.profiles.locate import is_shipped, shipped_folder
 from fomkit.profiles.machine_record import save_machine
 from fomkit.profiles.machines import fit_key, load_fits, load_machine, save_fits
@@ -40,6 +40,20 @@ ODD = pd.DataFrame(
      "k": [777.0, 901.0, 31.0]}
 )  # fmt: skip
 """Products that no table has."""
+
+
+def test_a_device_named_beside_a_copy_of_the_profiles_takes_the_fits_that_ship(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout the name is found in its own folder, which an installed fomkit does not trust."""
+    (tmp_path / "machine_profiles").mkdir()
+    for one in SHIPPED.glob("v100.*"):
+        shutil.copy(one, tmp_path / "machine_profiles")
+    (tmp_path / "mine.yaml").write_text("schema: fomkit/machine/1\nname: mine\ndevice: v100\n")
+    monkeypatch.chdir(tmp_path)
+    found = load_machine("mine.yaml")
+    assert not found.fits
+    assert _shipped_fits(found) == load_machine(SHIPPED / "v100.yaml").fits
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -183,6 +183,22 @@ def test_several_targets_stand_side_by_side_as_each_alone(tmp_path: Path) -> Non
     assert fomkit.fom(path, ["v100"]).content == alone["v100"]
 
 
+def test_a_step_that_fits_in_no_device_is_marked_among_several_targets_too() -> None:
+    done = run("today", "-t", "l40s", "-t", "h100-sxm")
+    assert done.exit_code == 1
+    assert re.search(r"^l40s +\S+ †", done.stdout, re.MULTILINE)
+    assert re.search(r"^h100-sxm +2\.\d+ +2", done.stdout, re.MULTILINE)
+    assert re.search(r"^Llama 3 8B\b.* 0\.\d+ \([^)]*\) ?† +2\.", done.stdout, re.MULTILINE)
+
+
+def test_no_target_and_a_workbook_of_several_are_refused_in_python(tmp_path: Path) -> None:
+    with pytest.raises(FomkitError, match="target: is an empty list"):
+        fomkit.fom("lecture", [])
+    both = fomkit.fom(written(tmp_path, P1B3), ["v100", "a100-sxm"])
+    with pytest.raises(FomkitError, match="has several targets, and a workbook rates one"):
+        fomkit.write_workbook(both, tmp_path / "b.xlsx")
+
+
 def test_measured_steps_and_campaigns_of_several_targets_are_shown(tmp_path: Path) -> None:
     end = "campaigns:\n  - {name: all, line: ONE, units: 10}\n"
     newest = GIVEN.replace("v100: 5 h", "v100: 5 h, a100-sxm: 2 h")

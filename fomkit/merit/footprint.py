@@ -10,7 +10,7 @@ from statistics import median
 from typing import TypedDict
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, multiply_independent
+from fomkit.core.interval import DEFAULT_LEVEL, Span, multiply_independent
 from fomkit.core.machine import EnergyScope, Fact
 from fomkit.core.units import KWH_J
 from fomkit.plan.content import Ends, Stated, as_content
@@ -110,20 +110,23 @@ def grid_content(grid: Grid) -> GridStated:
 
 def carbon_content(
     energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid,
-    most_run_j: float | None = None,
+    most_run_j: float | None = None, level: float = DEFAULT_LEVEL,
 ) -> Carbon | None:  # fmt: skip
     """Return the block ``carbon``; None where no carbon of the grid is declared.
 
     `energies`: energy [J], by what uses it: run, unit; `scope`: of these, or None; `missing`: why there are none;
-    `most_run_j`: the most energy of a run's chips [J].
+    `most_run_j`: the most energy of a run's chips [J]; its carbon takes the upper end of each factor, at `level`.
     """
     if grid.kg_per_j is None:
         return None
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
-    most = None if most_run_j is None else footprint(Span.exact(most_run_j), "chip", grid)[1]
+    most = None
+    if most_run_j is not None and grid.to_wall is not None:
+        factors = (grid.kg_per_j, grid.to_wall, grid.pue)
+        most = most_run_j * math.prod(one.span(level).high for one in factors if one is not None)
     return as_content(
         Carbon, grid_content(grid), wall_j={name: wall for name, (wall, _) in both.items()}, from_scope=scope,
-        kg={name: kg for name, (_, kg) in both.items()}, run_at_most_kg=most and most.high,
+        kg={name: kg for name, (_, kg) in both.items()}, run_at_most_kg=most,
         missing=missing_for_wall("chip" if scope is None and most_run_j else scope, missing, grid),
     )  # fmt: skip
 

@@ -55,7 +55,7 @@ def _most_text(limit_w: float, **at_most: float | None) -> str:
 def _mean_unknown(missing: Sequence[str], limit_w: float | None, **at_most: float | None) -> str:
     """Format an energy that is bounded by the power limit at most, and why its mean is unknown."""
     why = "; ".join(missing)
-    if limit_w is None:
+    if limit_w is None or not any(at_most.values()):
         return f"missing, {why}"
     return _most_text(limit_w, **at_most) + ("" if why == NO_FIGURES else f"; its mean is unknown: {why}")
 
@@ -98,7 +98,7 @@ def format_terms(one: Estimated) -> str:
         f"  {name}: {format_energy(term)}, {term['value'] / step['value']:.1%}"
         for name, term in energy["terms_step"].items()
     ]
-    if energy["limit_w"]:
+    if energy["limit_w"] and energy["step_at_most"]:
         lines.append(f"  {_most_text(energy['limit_w'], run=energy['run_at_most'], step=energy['step_at_most'])}")
     return "\n".join([*lines, f"  {energy_line(one, energy)}", ""])
 
@@ -257,13 +257,13 @@ def _carbon_lines(
 ) -> None:
     """Add a carbon figure, or its upper bound, with the factors used; or the reasons why it is unknown."""
     grid = carbon["kg_per_kwh"]
-    if kg is None and most_kg is not None:
-        message = f"at most {format_number(most_kg, 3)} kg CO2e, as its energy"
-    else:
-        message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
     if grid is None or (kg is None and most_kg is None):
         page.line(f"carbon: unknown; {'; '.join(carbon['missing'])}")
         return
+    if kg is None and most_kg is not None:
+        message = f"at most {format_number(most_kg, 3)} kg CO2e, by its energy and the upper ends of the factors"
+    else:
+        message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
     if carbon["to_wall"]:
         factor = carbon["to_wall"]

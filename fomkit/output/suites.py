@@ -240,15 +240,16 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     return page.text()
 
 
-def _ratio_text(line: view.LineContent) -> str:
+def _ratio_text(line: view.LineContent, target: str) -> str:
     ratio, interval = ("", "") if line["ratio_interval"] is None else _cells_of(line["ratio_interval"])
-    return f"{ratio} ({interval})" if interval else ratio or "missing"
+    return (f"{ratio} ({interval})" if interval else ratio or "missing") + mark_of(line["machines"][target])
 
 
 def _merit_cells(one: view.SuiteContent) -> Iterator[str]:
     merit, judged, calibrated = one["fom"], one["threshold"], one.get("calibrated")
     chance = judged and judged["probability"]
-    yield from (one["target"], *(("", "") if merit is None else _cells_of(merit)))
+    value, interval = ("", "") if merit is None else _cells_of(merit)
+    yield from (one["target"], value + (f" {UNFIT}" if merit and merit["does_not_fit"] else ""), interval)
     yield from ("" if chance is None else chance_text(chance), _verdict_word(judged) if judged else "")
     yield from _cells_of(calibrated["fom"]) if calibrated and calibrated["fom"] else ("", "")
     yield "" if merit is None else merit["worst_basis"]
@@ -282,7 +283,10 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
     page.heading(f"units a day over those of {old}, line by line")
     page.filled_rows(
         ["line", *((one["target"], "right") for one in results)],
-        [[row[0]["name"], *map(_ratio_text, row)] for row in zip(*(one["lines"] for one in results), strict=True)],
+        [
+            [row[0]["name"], *map(_ratio_text, row, content["targets"])]
+            for row in zip(*(one["lines"] for one in results), strict=True)
+        ],
     )
     for same in zip(*(one["campaigns"] for one in results), strict=True):
         whole = same[0].copy()
@@ -290,7 +294,10 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
         page.line(_campaign_line(whole))
     each = f"fomkit fom {content['suite']} --target {content['targets'][0]}"
     page.line(f"Units a day, weights and notes of one machine: '{each}'")
-    page.notes(dict.fromkeys(note for one in results for note in one["notes"]))
+    notes = by_key((note, one["target"]) for one in results for note in one["notes"])
+    page.notes(
+        note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in notes.items()
+    )
     return page.text()
 
 

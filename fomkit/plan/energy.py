@@ -377,10 +377,11 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     if energy is None:
         return None
     devices = estimate.model.run.devices_per_run if job is None else job.devices
-    step_j, run_j = (at_most(energy, time_s, devices) for time_s in (estimate.step, run.run_s))
     limit = energy.limit_w.value if energy.limit_w else None
     chosen = _method_of_step(estimate, energy) if job is None else _method_of_job(estimate, energy, job)
     unpriced = ("some ops have no time",) if estimate.coverage["unpriced"] > 0 else ()
+    times = (None, None) if unpriced else (estimate.step, run.run_s)  # a lower bound of the time bounds no energy
+    step_j, run_j = (at_most(energy, time_s, devices) for time_s in times)
     method = chosen.method
     if method is None or unpriced:
         return EnergyEstimate(None, (*chosen.missing, *unpriced), devices, most_step_j=step_j, most_run_j=run_j,

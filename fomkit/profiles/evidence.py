@@ -254,16 +254,16 @@ def fit(machine: Machine, known: Mapping[str, object] = MappingProxyType({})) ->
 
 
 def _shipped_fits(machine: Machine) -> Mapping[str, object]:
-    """Return the fits that ship for a machine of this name and these facts; none for any other.
+    """Return the fits that ship for a machine, or the one that it names as its device, if its facts are the same.
 
     If timings are added to a shipped table or left out, only the families that change are fitted again.
     """
-    path = shipped_folder("machine_profiles") / f"{machine.name}.yaml"
+    name = machine.device_of or machine.name
+    path = shipped_folder("machine_profiles") / f"{name}.yaml"
     if not path.is_file():
         return {}
     shipped = load_machine(path)
-    same = (shipped.name, shipped.device_of, shipped.device) == (machine.name, machine.device_of, machine.device)
-    return shipped.fits if same else {}
+    return shipped.fits if (shipped.name, shipped.device) == (name, machine.device) else {}
 
 
 def make_fits(machine: Machine, path: Path) -> dict[str, object]:

@@ -282,7 +282,8 @@ def _energy_and_carbon(one: Cost) -> tuple[Spending | None, Carbon | None]:
     if found and found.method and found.run is None:
         missing = (*missing, f"{one.estimate.model.name} does not define a run")
     most_run_j = found.most_run_j if found else None
-    carbon = carbon_content(energies, scope, missing, one.declared.grid, most_run_j)
+    level = one.estimate.step.level
+    carbon = carbon_content(energies, scope, missing, one.declared.grid, most_run_j, level)
     if found is None:
         return None, carbon
     basis = found.method.basis if found.method else None

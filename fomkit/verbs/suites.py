@@ -85,6 +85,8 @@ def _targets_of(lines: Suite, baseline: Machine, target: Named | Sequence[Named]
     if target is None:
         target = _only_other(lines, baseline.name)
     given = target if isinstance(target, list | tuple) else [cast("Named", target)]
+    if not given:
+        raise FomkitError("target", "is an empty list. Name at least one machine.")
     machines = [as_machine(one, "target") for one in given]
     names = [one.name for one in machines]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -274,11 +276,13 @@ def write_workbook(result: Comparison | SuiteResult, path: str | Path, *, only: 
     _write(sheet_model_of(result), Path(path), only)
 
 
-def sheet_model_of(result: Comparison | SuiteResult) -> SheetModel:
+def sheet_model_of(result: Comparison | SuiteResult | SuiteResults) -> SheetModel:
     """Return the sheet model of a result: everything that its workbook computes and shows."""
-    from fomkit.merit.suites import SuiteResult
+    from fomkit.merit.suites import SuiteResult, SuiteResults
     from fomkit.workbook.from_studies import sheet_model_of_comparison, sheet_model_of_suite
 
+    if isinstance(result, SuiteResults):
+        raise FomkitError("result", "has several targets, and a workbook rates one. Give one of its `results`.")
     return sheet_model_of_suite(result) if isinstance(result, SuiteResult) else sheet_model_of_comparison(result)
 
 
