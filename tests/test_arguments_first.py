@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from terminal import in_this_process
 
+from fomkit import merit, plan, validation, verbs, whatif
 from fomkit.core.errors import FomkitError
 from fomkit.files.write import check_new_folder
 
@@ -87,6 +90,10 @@ def test_a_mistake_is_told_before_anything_is_estimated(
     def late(*_: object, **__: object) -> None:
         raise AssertionError("an estimate was made first")
 
+    # A module that is first imported while a name is replaced would keep the replacement for later tests.
+    for room in (merit, plan, validation, verbs, whatif):
+        for one in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+            import_module(one.name)
     for place in (
         "merit.suites.run_suite", "plan.estimate.estimate", "validation.cells.make_cells",
         "whatif.subjects.OfSuite.figures_at", "whatif.subjects.OneModel.figures_at",
