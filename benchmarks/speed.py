@@ -59,7 +59,7 @@ def python(code: str) -> list[str]:
 
 
 def fomkit(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "fomkit.cli", *arguments]
+    return [sys.executable, "-m", "fomkit", *arguments]
 
 
 def compare(

@@ -73,7 +73,7 @@ def test_an_installed_adapter_is_found_and_run_in_a_process_of_its_own() -> None
     """The real thing: a distribution on the path of a child, nothing patched."""
     path = os.pathsep.join(filter(None, [str(TOY), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-m", "fomkit.cli", "import", "bench.txt", "-o", "toy.yaml"],
+        [sys.executable, "-m", "fomkit", "import", "bench.txt", "-o", "toy.yaml"],
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -187,7 +187,7 @@ def test_a_file_that_two_adapters_want_is_not_guessed(toy, monkeypatch) -> None:
 def test_no_adapter_is_loaded_for_what_fomkit_reads_itself(folder, monkeypatch) -> None:
     install(folder, monkeypatch, "noisy", "raise SystemExit('loaded')\n")
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "fomkit.cli", "import", "ops.csv", "-o", "ours.yaml"],
+        [sys.executable, "-X", "importtime", "-m", "fomkit", "import", "ops.csv", "-o", "ours.yaml"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip

@@ -57,7 +57,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", *arguments]
+    command = [sys.executable, "-m", "fomkit", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 

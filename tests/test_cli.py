@@ -17,7 +17,7 @@ from fomkit.profiles import locate
 
 
 def fomkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", *arguments]
+    command = [sys.executable, "-m", "fomkit", *arguments]
     # Readline, which pytest imports, tells children a width that os.environ does not show.
     known = {**os.environ}
     return subprocess.run(command, cwd=cwd, env=known, capture_output=True, text=True, timeout=300, check=False)
@@ -221,7 +221,7 @@ def test_importing_fomkit_costs_nothing(root: Path) -> None:
 
 
 def test_a_full_disk_is_one_message(root: Path) -> None:
-    command = f'"{sys.executable}" -m fomkit.cli show > /dev/full'
+    command = f'"{sys.executable}" -m fomkit show > /dev/full'
     done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "the output: cannot be read or written (No space left on device)" in done.stderr
@@ -229,14 +229,14 @@ def test_a_full_disk_is_one_message(root: Path) -> None:
 
 
 def test_a_closed_output_is_no_traceback(root: Path) -> None:
-    command = f'"{sys.executable}" -m fomkit.cli show >&-'
+    command = f'"{sys.executable}" -m fomkit show >&-'
     done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
     assert not done.returncode
     assert "Traceback" not in done.stderr
 
 
 def test_messages_may_have_nowhere_to_go(root: Path) -> None:
-    command = f'"{sys.executable}" -m fomkit.cli estimate p1b3 --target v100 2>&-'
+    command = f'"{sys.executable}" -m fomkit estimate p1b3 --target v100 2>&-'
     done = subprocess.run(["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False)
     assert not done.returncode
     assert done.stdout.startswith("p1b3 on v100: ")

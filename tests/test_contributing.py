@@ -100,7 +100,7 @@ def test_an_ops_cost(copy: Path) -> None:
     assert "1 passed" in told
     ops = "op,kind,dtype,engine,pass_name,count,b,n\nfft,fft,fp32,vector,forward,1,64,4096\n"
     (copy / "ops.csv").write_text(ops, encoding="utf-8")
-    predicted = run(copy, sys.executable, "-m", "fomkit.cli", "predict", "ops.csv", "--target", "v100")
+    predicted = run(copy, sys.executable, "-m", "fomkit", "predict", "ops.csv", "--target", "v100")
     assert "roofline" in predicted
 
 
@@ -109,7 +109,7 @@ def test_a_reader(copy: Path) -> None:
     assert "2 timings from bench.log" in told
     assert "6.15e-05,bench.log,2," in (copy / "slow.timings.csv").read_text(encoding="utf-8")
     (copy / "broken.log").write_text("slowbench 3\n1 2 three\n", encoding="utf-8")
-    command = [sys.executable, "-m", "fomkit.cli", "import", "broken.log", "-o", "broken.yaml"]
+    command = [sys.executable, "-m", "fomkit", "import", "broken.log", "-o", "broken.yaml"]
     settings = {**os.environ, "PYTHONPATH": str(copy)}
     done = subprocess.run(command, cwd=copy, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 2

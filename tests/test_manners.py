@@ -85,7 +85,7 @@ def test_options_of_one_meaning_have_one_name(verb: str) -> None:
     )  # as the function's parameter is called
 
 
-ESTIMATE = [sys.executable, "-m", "fomkit.cli", "estimate", "p1b3", "--target", "v100"]
+ESTIMATE = [sys.executable, "-m", "fomkit", "estimate", "p1b3", "--target", "v100"]
 
 
 def test_a_terminal_gets_colour_and_its_own_width() -> None:
@@ -98,7 +98,7 @@ def test_a_terminal_gets_colour_and_its_own_width() -> None:
 
 def test_no_word_of_a_message_is_broken_on_a_terminal() -> None:
     """In a file or a pipe a message is one line, which can be searched."""
-    command = [sys.executable, "-m", "fomkit.cli", "estimate", "zebra", "-t", "v100"]
+    command = [sys.executable, "-m", "fomkit", "estimate", "zebra", "-t", "v100"]
     told = in_terminal(command, {"COLUMNS": "80", "NO_COLOR": "1"}, ROOT).splitlines()
     assert len(told) > 1
     assert max(map(len, told)) <= 80
@@ -187,7 +187,7 @@ class Interrupting:
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupting())
 sys.argv[1:] = ["estimate", "p1b3-lecture", "--target", "x86-lecture"]
-from fomkit.cli.__main__ import main
+from fomkit.__main__ import main
 main()
 """
 
@@ -421,7 +421,7 @@ def test_the_examples_of_the_help_run(example: str, office: Path, request) -> No
         source = request.getfixturevalue("shared") / "data" / "deepbench" / "train" / "DeepBench_NV_M40.xlsx"
         shutil.copy(source, office)
     if example in IN_A_SHELL:
-        done = shell(example, "-m fomkit.cli", office)
+        done = shell(example, "-m fomkit", office)
     else:
         done = in_this_process(*shlex.split(example)[1:], cwd=office)
     assert done.returncode == 0, done.stderr

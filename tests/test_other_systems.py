@@ -262,7 +262,7 @@ def test_printed_json_loses_nothing_in_any_encoding(encoding: str | None, shown:
 @pytest.mark.parametrize("words", ["estimate p1b3 -t v100", "memory resnet50 --json", "schema machine"])
 def test_an_output_without_unicode_shows_similar_characters_and_whole_json(words: str, tmp_path: Path) -> None:
     settings = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "fomkit.cli", *words.split()]
+    command = [sys.executable, "-m", "fomkit", *words.split()]
     shown = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True).stdout.decode()
     if words.startswith("estimate"):
         assert re.search(r"\d \.\.\. \d", shown)

@@ -77,7 +77,7 @@ def test_the_tour_prints_what_it_shows(command: str, shown: list[str], tour: Pat
     if words[1] == "profile":
         pytest.importorskip("torch", reason="the first steps profile a model of PyTorch")
     settings = {"COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    text = in_terminal([sys.executable, "-m", "fomkit.cli", *words[1:], "--quiet"], settings, tour)
+    text = in_terminal([sys.executable, "-m", "fomkit", *words[1:], "--quiet"], settings, tour)
     printed = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).splitlines()]
     assert not in_order(shown, printed), text
 

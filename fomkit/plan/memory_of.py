@@ -84,7 +84,6 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
         return False
 
     def counted() -> bool:
-
         ops = resize_ops(model.ops, model.sizes, model.name)
         standing, rules = standing_memory(ops), {*ops["rule"].dropna()} - {""}
         every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)

@@ -3,6 +3,8 @@
 An op may consist of other ops, as a recurrent layer does of its library calls: `add_up` sums their times. Others
 have the time of another op and of work besides it: the backward pass of an attention (`attention_gradients`), a
 recurrence (`recurrences`), ops that draw random numbers (`further_work`), and mixtures of experts (`with_halves`).
+Others have the time of the same work in another shape: a product as padded (`padded_products`), attention of head
+widths that no table has (`attention_alike`).
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def test_the_script_runs_alone_and_what_it_writes_is_used(models: dict[str, Any]
     assert all(float(row["p25_s"]) <= float(row["time_s"]) <= float(row["p75_s"]) for row in rows)
     assert all("checked to" in row["note"] and "Python" in row["note"] for row in rows)
     imported = subprocess.run(
-        [sys.executable, "-m", "fomkit.cli", "import", "timed.csv", "-o", "delivered.yaml"],
+        [sys.executable, "-m", "fomkit", "import", "timed.csv", "-o", "delivered.yaml"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -78,7 +78,7 @@ def test_names_that_are_not_read_are_told_with_every_figure(path: Path) -> None:
 
 
 def test_the_command_line_takes_a_file(path: Path, root: Path) -> None:
-    words = [sys.executable, "-m", "fomkit.cli", "estimate", str(path), "--target", "v100"]
+    words = [sys.executable, "-m", "fomkit", "estimate", str(path), "--target", "v100"]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("mine on v100: ")
     assert " a run (" in done.stdout.splitlines()[0]

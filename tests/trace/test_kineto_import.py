@@ -29,7 +29,7 @@ def here(tmp_path: Path) -> Path:
 
 
 def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fomkit.cli", "import", *arguments]
+    command = [sys.executable, "-m", "fomkit", "import", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 

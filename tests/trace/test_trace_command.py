@@ -29,7 +29,7 @@ optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=False
 
 
 def run_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "fomkit.cli", "profile", *arguments]
+    line = [sys.executable, "-m", "fomkit", "profile", *arguments]
     # From a folder of its own the checkout is found by its full path, where fomkit is not installed.
     known = {**os.environ, "PYTHONPATH": str(Path(fomkit.__file__).parents[1])}
     return subprocess.run(line, cwd=cwd, env=known, capture_output=True, text=True, timeout=300, check=False)

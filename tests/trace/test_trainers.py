@@ -355,7 +355,7 @@ def test_one_command_gives_units_a_day(tmp_path: Path) -> None:
     around = os.pathsep.join([str(STAND_INS), str(Path(__file__).parents[2])])
     asked = ["estimate", "train.py", "--target", "v100", "--batch", "64", "--json"]
     found = subprocess.run(
-        [sys.executable, "-m", "fomkit.cli", *asked],
+        [sys.executable, "-m", "fomkit", *asked],
         capture_output=True, text=True, cwd=tmp_path, check=True,
         env={**os.environ, "PYTHONPATH": around, "XDG_CACHE_HOME": str(tmp_path / "cache")},
     )  # fmt: skip
