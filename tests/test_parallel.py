@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fomkit
 from fomkit.core.errors import FomkitError
 from fomkit.core.job import Layout
 from fomkit.core.machine import Device, Link, Machine
@@ -36,7 +37,7 @@ from fomkit.parallel.transformer import training_rows
 from fomkit.plan.job import daly_s, useful_share, young_s
 from fomkit.plan.memory import activation_byte, split_standing
 from fomkit.plan.options import change_machine
-from fomkit.plan.scaling import QUICKEST, least_rate
+from fomkit.plan.scaling import QUICKEST, least_rate, with_user_links
 from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
 from fomkit.prediction.links import (
     BRIDGED,
@@ -288,6 +289,51 @@ def test_times_of_two_libraries_are_not_averaged_and_a_channel_chooses_one():
     machine = replace(MACHINE, timings=both, links=(*LINKS, replace(LINKS[0], channel="gloo")))
     found = Network(machine, "gloo").exchange("all_reduce", 1024, Group(4, 1))
     assert (found.time.value, found.source) == (pytest.approx(1e-4), "measured")
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "l40s"])
+def test_a_timed_collective_keeps_its_share_of_a_changed_link(name):
+    machine, known = load_machine(name), ("all_reduce", 2.0**26, Group(8, 1))
+    link = next(one for one in machine.links if one.tier == "node")
+    built = Network(machine).exchange(*known)
+    same = change_machine(machine, {"node_link_byte_per_s": link.byte_per_s})
+    assert Network(same).exchange(*known) == built
+    twice = change_machine(
+        machine, {"node_link_byte_per_s": 2 * link.byte_per_s, "node_link_alpha_s": link.alpha_s / 2}
+    )
+    found = Network(twice).exchange(*known)
+    assert found.time.value == pytest.approx(built.time.value / 2, rel=1e-9)
+    assert found.time.high / found.time.value == pytest.approx(built.time.high / built.time.value)
+    assert (built.source, found.source) == ("measured", "transferred")
+    # Changed a second time, the timings are still those of the link as built.
+    back = change_machine(twice, {"node_link_byte_per_s": link.byte_per_s, "node_link_alpha_s": link.alpha_s})
+    assert Network(back).exchange(*known) == built
+    # The same of a row: a model's step with collectives among its ops.
+    row = pd.DataFrame([{"kind": "collective", "collective": "all_reduce", "dtype": "bf16", "engine": "vector",
+                         "message_byte": 2.0**26, "ranks": 8.0, "link": "node"}])  # fmt: skip
+    times = [fomkit.predict(row, one).table for one in (machine, twice)]
+    assert times[1]["time_s"][0] == pytest.approx(times[0]["time_s"][0] / 2, rel=1e-9)
+    assert [one["time_source"][0] for one in times] == ["interpolated", "transferred"]
+
+
+def test_timings_of_a_link_do_not_answer_for_the_users_link():
+    machine, known = load_machine("l40s"), ("all_gather", 2.0**28, Group(8, 1))
+    own = replace(next(one for one in machine.links if one.tier == "node"), byte_per_s=20e9)
+    found = Network(with_user_links(machine, [own])).exchange(*known)
+    assert found.time.value == pytest.approx(around(own, "all_gather", 2.0**28, 8).value)
+    assert found.time.value < 0.1 * Network(machine).exchange(*known).time.value
+    # A link between nodes, or of another transport, leaves them.
+    for other in (replace(own, tier="system"), replace(own, channel="gloo")):
+        assert Network(with_user_links(machine, [other])).exchange(*known).source == "measured"
+
+
+def test_only_a_node_that_was_timed_far_below_its_links_is_noted():
+    def noted(name: str) -> str:
+        return Network(load_machine(name)).slow_note(16)
+
+    assert noted("l40s").startswith("collectives of 8 devices run at 1.370 GB/s of the link's 32.00 GB/s")
+    assert not any(map(noted, ("a100-sxm", "h100-sxm", "b200-sxm", "gtx-1080-ti", "mi300x")))
+    assert not Network(load_machine("l40s")).slow_note(2)
 
 
 def test_a_table_without_messages_has_no_time_of_one():

@@ -270,6 +270,8 @@ class Machine:
     `timings`: a TIMINGS table, empty for a machine known by facts only. Where ``origin`` is set, rows with a party
       were stated for the changed machine; the others are of the origin.
     `fits`: estimator parameters shipped with the timings, by family; valid for timings of hash ``timings_key``.
+    `timed_links`: links over which the collectives of ``timings`` ran; None: ``links``. A timed collective keeps
+      its time relative to the formula of its link, and tells nothing of a link that is not here.
     `excluded`: architectures and machines whose timings must not be used for predictions here, in a comparison.
     `origin`: the device that timings and utilisations belong to, where ``device`` is a hypothetical change of it
       (`changed`); None for an existing machine.
@@ -292,6 +294,7 @@ class Machine:
     reserve_byte: Fact | None = None
     software: str = ""
     links: tuple[Link, ...] = ()
+    timed_links: tuple[Link, ...] | None = None
     overheads: tuple[Overhead, ...] = ()
     fits: Mapping[str, object] = field(default_factory=dict)
     timings_key: str = ""

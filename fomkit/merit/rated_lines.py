@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
@@ -252,7 +253,9 @@ class LineRating:
         try:
             one = time_work(under_conditions(model, run), self.machine, options, line.job)
         except FomkitError as error:
-            return replace(rated, missing=str(error))
+            # The advice of an estimate may name its options, which a suite does not have.
+            options_of = " (options of fomkit estimate)" * bool(re.search(r"(?<!\S)--[a-z]", str(error)))
+            return replace(rated, missing=f"{error}{options_of}")
         if (rate := line_per_day(one, line)) is None:
             return replace(rated, missing=NO_RUN.format(name))
         return replace(

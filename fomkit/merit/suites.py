@@ -137,9 +137,26 @@ class SuiteResult(Shown):
 
 @dataclass(frozen=True)
 class SuiteResults(Shown):
-    """A suite compared on several targets and one baseline, a result for each target."""
+    """A suite compared on several targets and one baseline.
+
+    `results`: one for each target that could be rated, at least one; `refused`: the others, each with the reason.
+    """
 
     results: tuple[SuiteResult, ...]
+    refused: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, target: str) -> SuiteResult:
+        """Return the result of a target by its name; raise FomkitError where it has none."""
+        for one in self.results:
+            if one.machines[1].name == target:
+                return one
+        names = [one.machines[1].name for one in self.results]
+        raise FomkitError(
+            str(target), self.refused.get(target) or f"was not rated. {nearest_names(target, names)}"
+        )
 
 
 _MOVED = 1e-3

@@ -142,13 +142,33 @@ def _verdict_line(threshold: view.Verdict) -> str:
     return f"  threshold {reached}: {met}, P(FOM ≥ {reached}) {chance}{bounds}"
 
 
+def _coverages(results: Sequence[view.SuiteContent]) -> Iterator[str]:
+    """Yield how many lines of each machine are given, estimated and so on; machines with the same numbers once."""
+    found = list[tuple[str, str]]()
+    for content in results:
+        for name in (content["baseline"], content["target"]):
+            kinds = [line["machines"][name]["kind"] for line in content["lines"]]
+            message = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+            found.append((f"{message}, of {count_text(len(kinds), 'line')}", name))
+    for message, names in by_key(found).items():
+        yield f"coverage of {', '.join(dict.fromkeys(names))}: {message}"
+
+
+def _line_notes(results: Sequence[view.SuiteContent]) -> Iterator[str]:
+    """Yield the notes of the estimates behind the lines; equal notes of several lines and machines once."""
+    said = by_key(
+        ((name, message), line["name"])
+        for content in results for line in content["lines"] for name, rated in line["machines"].items()
+        for message in rated["notes"]
+    )  # fmt: skip
+    alike = by_key(((tuple(dict.fromkeys(lines)), message), name) for (name, message), lines in said.items())
+    for (lines, message), names in alike.items():
+        yield f"{', '.join(lines)} on {', '.join(names)}: {message}"
+
+
 def _first_lines(content: view.SuiteContent) -> Iterator[tuple[str, str]]:
     """Yield what is said of a suite's lines before the figure of merit, each with its style."""
     old, new = content["baseline"], content["target"]
-    for name in (old, new):
-        kinds = [line["machines"][name]["kind"] for line in content["lines"]]
-        message = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        yield f"coverage of {name}: {message}, of {len(kinds)} line{'' if len(kinds) == 1 else 's'}", ""
     if relative := [line["name"] for line in content["lines"] if line["relative"]]:
         yield f"relative: {', '.join(relative)}: rates are multiples of a reference's, not units a day", ""
     for line in content["lines"]:
@@ -211,6 +231,7 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     """Format a suite's figure of merit, its lines and its notes."""
     page = Page(screen)
     page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
+    page.lines(_coverages([content]))
     for text, style in _first_lines(content):
         page.line(text, style)
     if content["fom"] is None:
@@ -231,18 +252,14 @@ def format_suite(content: view.SuiteContent, screen: Screen = PLAIN) -> str:
     if calibrated := content.get("calibrated"):
         _calibrated(page, calibrated, (content["baseline"], content["target"]))
     page.lines(map(_campaign_line, content["campaigns"]))
-    lines = by_key(  # the notes of the estimates behind the lines, equal notes of several lines once
-        ((name, message), line["name"])
-        for line in content["lines"] for name, rated in line["machines"].items() for message in rated["notes"]
-    )  # fmt: skip
-    page.notes(f"{', '.join(names)} on {name}: {message}" for (name, message), names in lines.items())
+    page.notes(_line_notes([content]))
     page.notes(content["notes"])
     return page.text()
 
 
-def _ratio_text(line: view.LineContent, target: str) -> str:
+def _ratio_cells(line: view.LineContent, target: str) -> tuple[str, str]:
     ratio, interval = ("", "") if line["ratio_interval"] is None else _cells_of(line["ratio_interval"])
-    return (f"{ratio} ({interval})" if interval else ratio or "missing") + mark_of(line["machines"][target])
+    return (ratio or "missing") + mark_of(line["machines"][target]), interval
 
 
 def _merit_cells(one: view.SuiteContent) -> Iterator[str]:
@@ -270,9 +287,11 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
     """Format the figures of merit of several targets side by side, and each line's ratio to the baseline."""
     page, results, old = Page(screen), content["results"], content["baseline"]
     page.line(f"{content['suite']}, version {content['version']}: {content['title']}")
+    page.lines(_coverages(results))
     for text, style in dict.fromkeys(said for one in results for said in _first_lines(one)):
         page.line(text, style)
     page.lines((_why_no_merit(one) for one in results if one["fom"] is None), "bold")
+    page.lines((f"{name} is not rated: {why}" for name, why in content["refused"].items()), "bold")
     reached = next((one["threshold"]["threshold"] for one in results if one["threshold"]), None)
     above = f"P(FOM ≥ {format_number(reached)})" if reached else "P"
     heads: list[Header] = ["machine", (f"FOM over {old}", "right"), figure("interval"), (above, "right"),
@@ -281,19 +300,24 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
     page.filled_rows(heads, [[*_merit_cells(one)] for one in results])
     _merit_remarks(page, results)
     page.heading(f"units a day over those of {old}, line by line")
+    targets = content["targets"]
+    intervals = [f"{name}\ninterval" for name in targets]
+    columns: list[Header] = [(head, "right") for pair in zip(targets, intervals, strict=True) for head in pair]
     page.filled_rows(
-        ["line", *((one["target"], "right") for one in results)],
+        ["line", *columns],
         [
-            [row[0]["name"], *map(_ratio_text, row, content["targets"])]
+            [row[0]["name"], *(cell for pair in map(_ratio_cells, row, targets) for cell in pair)]
             for row in zip(*(one["lines"] for one in results), strict=True)
         ],
+        first_out=intervals[::-1],
     )
     for same in zip(*(one["campaigns"] for one in results), strict=True):
         whole = same[0].copy()
         whole["days"] = {name: value for one in same for name, value in one["days"].items()}
         page.line(_campaign_line(whole))
     each = f"fomkit fom {content['suite']} --target {content['targets'][0]}"
-    page.line(f"Units a day, weights and notes of one machine: '{each}'")
+    page.line(f"Units a day and weights of one machine: '{each}'")
+    page.notes(_line_notes(results))
     notes = by_key((note, one["target"]) for one in results for note in one["notes"])
     page.notes(
         note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in notes.items()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import Layout
 from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.links import Collective, bus_factor
+from fomkit.prediction.links import Collective, bus_factor, weakest
 
 
 class Sent(NamedTuple):
@@ -230,12 +230,11 @@ def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: fl
 
 
 def _time_source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
-    """Return the time source of sums and gathers: measured only where all of them are."""
+    """Return the time source of sums and gathers, the weakest of all."""
     exchanges = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
     names: tuple[Collective, ...] = (_sum_kind(layout), "all_gather") if layout.zero else (_sum_kind(layout),)
-    sources = {network.exchange(name, *one, layout.algorithm, layout.servers).source for name in names
-               for one in exchanges}  # fmt: skip
-    return "measured" if sources <= {"measured"} else "alpha_beta"
+    found = (network.exchange(name, *one, layout.algorithm, layout.servers) for name in names for one in exchanges)
+    return weakest(one.source for one in found)
 
 
 def replica_traffic(
@@ -350,9 +349,7 @@ def mean_traffic(each: Sequence[Traffic], shares: Sequence[float]) -> Traffic:
         return each[0]
     parts = [one.scaled(share) for one, share in zip(each, shares, strict=True)]
     busy, exposed = (add_common([getattr(one, name) for one in parts]) for name in ("busy_s", "exposed_s"))
-    sources = {one.source for one in each}
-    source = "measured" if sources == {"measured"} else "alpha_beta"
-    return Traffic(busy, exposed, sum(one.sent_byte for one in parts), source)
+    return Traffic(busy, exposed, sum(one.sent_byte for one in parts), weakest(one.source for one in each))
 
 
 def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Traffic:
@@ -361,9 +358,9 @@ def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches
     busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
     byte = (of.gather_byte, of.scatter_byte * layout.compression)
     found = [_exchanges(unit, layout, network, byte) for unit in (of.block, of.root)]
-    sources = {one.source for unit in found for exchanges in unit for one in exchanges}
+    source = weakest(one.source for unit in found for exchanges in unit for one in exchanges)
     scatters = microbatches if layout.scatter == "each" else 1
     gathers = microbatches * layout.gathers
     sent = of.blocks * of.block.sent_byte(gathers, of.gather_byte, scatters * byte[1])
     sent += of.root.sent_byte(microbatches, of.gather_byte, scatters * byte[1])
-    return Traffic(busy, exposed, sent, "measured" if sources <= {"measured"} else "alpha_beta")
+    return Traffic(busy, exposed, sent, source)

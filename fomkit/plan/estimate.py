@@ -272,7 +272,7 @@ def _timed(
     of_step = (tuple(sorted(sizes.items())), str(formats), interval)
     # Times of collectives depend on links.
     sends = cached(model.ops, None, "sends", lambda: "ranks" in model.ops and model.ops["ranks"].notna().any())
-    links = machine.links if sends else ()
+    links = (machine.links, machine.timed_links) if sends else ()
     of_table = (machine.excluded, machine.timings_key, links)
 
     def timed() -> TimedStep:

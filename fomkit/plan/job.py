@@ -352,7 +352,8 @@ def time_job(model: ModelProfile, machine: Machine, job: Job | None, options: Op
     time = _step_time(step, step_rows(alone.ops).bound if step.longest == "calculation" else step.longest)
     run = roll_up_run(model, machine, time, batch, options.last_batch or model.data.last_batch)
     fit = fit_in(machine, step.memory_byte)
-    messages = [*step.notes, *run_notes(model, run, placed.wanted), *placed.notes]
+    slow = filter(None, [stepper.network.slow_note(placed.devices)])
+    messages = [*step.notes, *slow, *run_notes(model, run, placed.wanted), *placed.notes]
     fit = alone.fit if fit.fits is None else fit  # the memory that every step needs may already be too much
     deviations = tuple(dict.fromkeys([*fit.notes, *messages]))
     return Estimate(

@@ -286,12 +286,12 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     (`link_names`);
     `channel`: the transport whose links change.
     """
-    links = [link for link in machine.links if link.channel == channel and link.tier != "device"]
+    own = [link for link in machine.links if link.channel == channel and link.tier != "device"]
     others = {
         *map(overhead_name, machine.overheads),
         HOST,
         *OF_A_SCOPE,
-        *(name for link in links for name in link_names(link)),
+        *(name for link in own for name in link_names(link)),
     }
     device = machine.device
     for name, value in sorted(values.items()):  # a peak before the one that follows it (`followers`)
@@ -301,6 +301,9 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
     changed = machine.changed(device)
     if others.isdisjoint(values):
         return changed
+    links = tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links)
+    if links != machine.links and machine.timed_links is None:
+        changed = replace(changed, timed_links=machine.links)
     return replace(
         changed,
         overheads=tuple(
@@ -308,7 +311,7 @@ def change_machine(machine: Machine, values: Mapping[str, float], channel: str =
             for name, overhead in zip(map(overhead_name, machine.overheads), machine.overheads, strict=True)
         ),
         host_op_s=restated(machine.host_op_s or HOST_OP_S, values[HOST]) if HOST in values else machine.host_op_s,
-        links=tuple(_changed_link(link, values) if link.channel == channel else link for link in machine.links),
+        links=links,
         availability=values.get("availability", machine.availability),
         system_nodes=round(values[NODES]) if NODES in values else machine.system_nodes,
         node_devices=round(values["node_devices"]) if "node_devices" in values else machine.node_devices,

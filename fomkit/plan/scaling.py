@@ -28,6 +28,7 @@ from fomkit.plan.options import Options, check_nodes, choose_sizes
 from fomkit.plan.replica_step import ReplicaStep
 from fomkit.plan.transformer_step import TransformerStep
 from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import without_timed
 
 Mode = Literal["strong", "weak"]
 MODES: tuple[Mode, ...] = ("strong", "weak")
@@ -275,9 +276,14 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
 
 
 def with_user_links(machine: Machine, links: Sequence[Link], node_devices: int | None = None) -> Machine:
-    """Return a machine with the user's links, before those of its profile, and the user's devices per node."""
-    devices = node_devices or machine.node_devices
-    return replace(machine, links=(*links, *machine.links), node_devices=devices)
+    """Return a machine with the user's links, before those of its profile, and the user's devices per node.
+
+    Collectives that were timed over a link inside a node do not apply to the user's link of the same channel.
+    """
+    machine = replace(machine, node_devices=node_devices or machine.node_devices)
+    for channel in {link.channel for link in links if link.tier == "node"}:
+        machine = without_timed(machine, channel)
+    return replace(machine, links=(*links, *machine.links))
 
 
 SLOWEST, QUICKEST = 1.0, 1e18

@@ -61,7 +61,8 @@ class TransformerStep:
             self.notes = (*self.notes, EVEN.format(self.shape.capacity_factor))
         where, one = f"{model.name} on {machine.name}", replace(self.shape, blocks=1)
         # Different machines may share a table of timings: a changed device, other links.
-        of_machine = (machine.device, machine.links, machine.node_devices, machine.host_op_s, machine.excluded)
+        links = machine.links, machine.timed_links
+        of_machine = (machine.device, links, machine.node_devices, machine.host_op_s, machine.excluded)
         name = f"transformer {one} {dtype} {low} {network.level} {network.channel} {of_machine} {where}"
         known: dict[str, TransformerPlan] = cached(machine.timings, machine.fits, "plans of transformers", dict)
         if name not in known:

@@ -367,9 +367,11 @@ def records(rows: pd.DataFrame) -> Iterator[tuple[int, Record]]:
         yield index, {str(name): value for name, value in record.items()}
 
 
-def timed_kinds(timings: pd.DataFrame) -> frozenset[str]:
-    """Return the kinds of ops that a table has timings of."""
-    return cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
+def timed_kinds(machine: Machine) -> frozenset[str]:
+    """Return the kinds of ops that a machine's table has timings of: no collectives, if its links were changed."""
+    timings = machine.timings
+    kinds = cached(timings, None, "kinds", lambda: frozenset(as_rows(timings).text("kind").words))
+    return kinds if machine.timed_links is None else kinds - {"collective"}
 
 
 UNTIMED = ("roofline", "assumed")

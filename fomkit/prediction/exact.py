@@ -321,7 +321,7 @@ def _answers(
     return Answers(rows.index[at], times, Words(stated, ("measured", "assumed")), "measured", evidence)
 
 
-@estimators.opened_by(lambda rows, machine: is_in(rows, "kind", *estimators.timed_kinds(machine.timings)))
+@estimators.opened_by(lambda rows, machine: is_in(rows, "kind", *estimators.timed_kinds(machine)))
 def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     """Look each row up in the machine's timings (an `Estimator`).
 

@@ -121,6 +121,11 @@ def table_time(
     return Duration(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
 
 
+SLOW = 3
+"""Factor by which a timed collective is slower than its link's formula, from which a note says so."""
+LARGE = 2.0**28
+"""Bytes of a message at which the two are compared."""
+OF_TABLE = "from the machine's table"
 NOTHING = Duration(0.0, 0.0, 0.0, "measured")
 """For one rank; the source is measured, so that it does not change the source of a sum."""
 
@@ -143,7 +148,7 @@ class Group(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Time of an exchange [s], and its source: measured, or alpha_beta where a formula is part of it.
+    """Time of an exchange [s], and its source (`links.SOURCES`).
 
     ``way`` describes the algorithm; ``links`` are those that a formula uses.
     """
@@ -185,19 +190,13 @@ class Network:
         `byte_per_s`: as stated by a link: of each direction, or of both together [byte/s]; `starts`: false removes
         the start-up of its messages.
         """
-        machine = self.machine
-        channel = links.channel_of(machine, tier, self.channel)
-        changed = [(link.tier, link.channel) == (tier, channel) for link in machine.links]
-        others = tuple(
-            links.link_at(one, byte_per_s, starts=starts) if mine else one
-            for one, mine in zip(machine.links, changed, strict=True)
+        channel = links.channel_of(self.machine, tier, self.channel)
+        machine = links.without_timed(self.machine, channel) if tier == "node" else self.machine
+        changed = tuple(
+            links.link_at(one, byte_per_s, starts=starts) if (one.tier, one.channel) == (tier, channel) else one
+            for one in machine.links
         )
-        timings = machine.timings
-        if tier == "node" and "kind" in timings.columns:
-            # The same table object for every rate that is tried, so that its cached results are reused.
-            table = machine.timings
-            timings = cached(table, None, "no collectives", lambda: table[table["kind"] != "collective"])
-        return replace(self, machine=replace(machine, links=others, timings=timings))
+        return replace(self, machine=replace(machine, links=changed))
 
     @property
     def node_devices(self) -> int:
@@ -251,23 +250,59 @@ class Network:
         link = self._link(group.tier, message_byte)
         return links.duration_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
 
+    def _as_linked(
+        self, found: Duration | None, collective: Collective, message_byte: float, ranks: int
+    ) -> Duration | None:
+        """Return a timed collective on the links of now; None where its own link is unknown (`timed_links`)."""
+        then, channel = self.machine.timed_links, links.clear_channel(self.machine, "node", self.channel)
+        if found is None or then is None or channel is None:
+            return found and found._replace(way=OF_TABLE)
+        if ("node", channel) not in ((link.tier, link.channel) for link in then):
+            return None
+        as_timed = Network(replace(self.machine, links=then), channel)
+        now, timed = (one._ring("node", collective, message_byte, ranks) for one in (self, as_timed))
+        if now == timed:
+            return found._replace(way=OF_TABLE)
+        factor = now.value / timed.value
+        return Duration(
+            found.value * factor, found.low * factor, found.high * factor, "transferred",
+            way=f"{OF_TABLE}, at the changed rate of the link", links=now.links,
+        )  # fmt: skip
+
     def _inside(self, collective: Collective, message_byte: float, ranks: int) -> Duration:
         """Predict a collective inside a node: from the machine's own table, else on a ring."""
         if ranks == 1:
             return NOTHING
         timings, known = self.machine.timings, (collective, message_byte, ranks)
-        found = table_time(timings, *known, op=self.op) if self.op else None
+        found = self._as_linked(table_time(timings, *known, op=self.op), *known) if self.op else None
         if found is not None:
-            return found._replace(way="from the machine's table")
-        found = table_time(timings, *known, self.channel)
-        if found is not None:
-            found = found._replace(way="from the machine's table")
-        else:
+            return found
+        found = self._as_linked(table_time(timings, *known, self.channel), *known)
+        if found is None:
             found = self._ring("node", collective, message_byte, ranks)
         if self.op != REPLAYED or collective != "all_reduce" or not self.states("node"):
             return found
         quick = self._link("node", message_byte).byte_per_s >= links.REPLAYED_FROM
         return links.replayed(found, message_byte, ranks) if quick else found
+
+    def slow_note(self, devices: int) -> str:
+        """Return a note where devices of a node were timed far below their link's stated rate; "" elsewhere."""
+        ranks = min(devices, self.machine.node_devices or devices)
+        if ranks < 2 or not self.states("node"):
+            return ""
+        sample: tuple[Collective, float, int] = ("all_reduce", LARGE, ranks)
+        taken, ring = self._inside(*sample), self._ring("node", *sample)
+        if taken.source != "measured" or taken.value < SLOW * ring.value:
+            return ""
+        rate, link = (
+            format_quantity(one, "byte_per_s")
+            for one in (links.bus_factor("all_reduce", ranks) * LARGE / taken.value, ring.links[0].byte_per_s)
+        )
+        return (
+            f"collectives of {ranks} devices run at {rate} of the link's {link}, as timed in one server of "
+            f"{self.machine.name}: they can be up to {taken.value / ring.value:.0f} times as fast in a server "
+            "whose devices reach each other directly. State its links to estimate it"
+        )
 
     def _staged(
         self, collective: Collective, message_byte: float, group: Group, *, by_table: bool = True
@@ -407,8 +442,9 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
     chosen = np.fromiter(found, np.intp, len(found))
     times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
     # A table's times are interpolated along the size of the message.
-    of_table = np.array([one.source == "measured" for one, _ in found.values()], bool)
-    source, bound = (Words(of_table.astype(np.intp), words)
-                     for words in (("alpha_beta", "interpolated"), ("network", "measured")))  # fmt: skip
+    rests_on = np.array([links.SOURCES.index(one.source) for one, _ in found.values()],
+                        np.intp)  # fmt: skip
+    source = Words(rests_on, ("interpolated", *links.SOURCES[1:]))
+    bound = Words(rests_on, ("measured", "network", "network"))
     texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)

@@ -8,7 +8,7 @@ distributed machine learning with the parameter server", 2014.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, exp, hypot, inf, log, log2, sqrt
 from typing import Literal, NamedTuple
@@ -154,12 +154,20 @@ class LinkInterval(NamedTuple):
         return Duration(value, low, high)
 
 
+SOURCES = ("measured", "transferred", "alpha_beta")
+"""Time sources of an exchange, the best first: a table, a table of links that were changed since, a formula."""
+
+
+def weakest(sources: Iterable[str]) -> str:
+    """Return the source of a time that is made of others: the weakest of theirs."""
+    return max(sources, key=SOURCES.index, default=SOURCES[0])
+
+
 def total(*parts: Duration) -> Duration:
-    """Add exchanges that follow each other; the source is measured only if all are."""
-    measured = all(part.source == "measured" for part in parts)
+    """Add exchanges that follow each other."""
     return Duration(
         sum(part.value for part in parts), sum(part.low for part in parts), sum(part.high for part in parts),
-        "measured" if measured else "alpha_beta",
+        weakest(part.source for part in parts),
         links=tuple(dict.fromkeys(link for part in parts for link in part.links)),
     )  # fmt: skip
 
@@ -167,6 +175,13 @@ def total(*parts: Duration) -> Duration:
 def _channels(machine: Machine, tier: Tier) -> list[str]:
     """Return the transports of a tier, "" for links that name none."""
     return sorted({link.channel for link in machine.links if link.tier == tier})
+
+
+def without_timed(machine: Machine, channel: str) -> Machine:
+    """Return a machine whose timed collectives do not apply inside a node over this transport."""
+    timed = machine.links if machine.timed_links is None else machine.timed_links
+    others = (link for link in timed if (link.tier, link.channel) != ("node", channel))
+    return replace(machine, timed_links=tuple(others))
 
 
 def clear_channel(machine: Machine, tier: Tier, wanted: str) -> str | None:

@@ -81,8 +81,7 @@ def without_pass(machine: Machine, kind: str, pass_name: str) -> Machine:
 @estimators.opened_by(
     lambda rows, machine: np.any(
         [
-            is_in(rows, "kind", *{kind} & estimators.timed_kinds(machine.timings))
-            & is_in(rows, "pass_name", *words)
+            is_in(rows, "kind", *{kind} & estimators.timed_kinds(machine)) & is_in(rows, "pass_name", *words)
             for kind, words in TRANSFERRED.items()
         ],
         axis=0,
@@ -217,7 +216,7 @@ DEEP = 256
 
 @estimators.opened_by(
     lambda rows, machine: (
-        is_in(rows, "kind", *{"gemm"} & estimators.timed_kinds(machine.timings))
+        is_in(rows, "kind", *{"gemm"} & estimators.timed_kinds(machine))
         & all(name in machine.timings.columns for name in ("trans_a", "trans_b"))
     )
 )
@@ -358,7 +357,7 @@ def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Esti
 
 
 def _has_element_wise(machine: Machine) -> bool:
-    return "pointwise" in estimators.timed_kinds(machine.timings)
+    return "pointwise" in estimators.timed_kinds(machine)
 
 
 def _element_wise(rows: Rows) -> Rows:
@@ -402,7 +401,7 @@ def moved_data(chosen: Rows, machine: Machine, interval: float, *, table: Estima
 
 @estimators.opened_by(
     lambda rows, machine: (
-        is_in(rows, "kind", *FORWARD_FLOP.keys() & estimators.timed_kinds(machine.timings))
+        is_in(rows, "kind", *FORWARD_FLOP.keys() & estimators.timed_kinds(machine))
         & is_in(rows, "pass_name", *BACKWARD)
     )
 )

@@ -134,6 +134,7 @@ def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]
     """List the choices and deviations from the default, each once."""
     found = list(link_notes(scaling.machine, scaling.spec.layout.channel))
     found += [one for step in steps for one in step.notes]
+    found += filter(None, [scaling.network.slow_note(max((step.devices for step in steps), default=1))])
     runs = (run_of_step(scaling.model, scaling.machine, step) for step in steps)
     found += [one for run in runs if run for one in run_notes(scaling.model, run, scaling.spec.options.sizes)]
     there, most = scaling.machine.system_nodes, max(one.nodes for curve in scaling.curves for one in curve.points)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from fomkit import __version__
 from fomkit.core.interval import Span, add_known, left_out_alone, probability_above
@@ -73,7 +73,7 @@ SuiteContent = TypedDict("SuiteContent", {
 
 SuitesContent = TypedDict("SuitesContent", {
     "schema": str, "fomkit": str, "suite": str, "title": str, "version": int, "baseline": str,
-    "targets": list[str], "results": list[SuiteContent],
+    "targets": list[str], "results": list[SuiteContent], "refused": dict[str, str],
 })  # fmt: skip
 
 
@@ -181,7 +181,22 @@ def suites_content(found: SuiteResults) -> SuitesContent:
     return as_content(
         SuitesContent, first.suite, schema="fomkit/foms/1", fomkit=__version__, suite=first.suite.name,
         baseline=first.machines[0].name, targets=targets, results=[suite_content(one) for one in found.results],
+        refused=found.refused,
     )  # fmt: skip
+
+
+def suite_rows(content: Mapping[str, Any]) -> list[Mapping[str, object]]:
+    """Return a row for each line with the figure of merit; the columns are the same for every pair of machines."""
+    sides, merit = {"baseline": content["baseline"], "target": content["target"]}, content["fom"]
+    fom = None if merit is None else {name: merit[name] for name in ("value", "low", "high")}
+    return [
+        {
+            "target": content["target"], "fom": fom, **line,
+            "unit_per_day": {side: line["unit_per_day"][name] for side, name in sides.items()},
+            "machines": {side: line["machines"][name] for side, name in sides.items()},
+        }
+        for line in content["lines"]
+    ]  # fmt: skip
 
 
 AcceptedRow = TypedDict("AcceptedRow", {"where": str, "used": bool, "said": str})

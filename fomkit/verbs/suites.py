@@ -138,10 +138,13 @@ def _freeze(suite: str | Path, path: Path, others: Mapping[str, object]) -> Answ
     spelled={"target": ("--target", "-t"), "proposals": ("--propose",), "measurements": ("--from",)},
     metavar={"proposals": "LINE.CONDITION=VALUE", "measurements": "CSV", "freeze": "FILE"},
     judges_fit=True,
-    # There is no figure of merit, or a requested verdict is withheld.
-    is_incomplete=lambda content: any(
-        one.get("fom", "") is None or "why" in (one.get("threshold") or {})
-        for one in content.get("results", [content])
+    # A target is not rated, there is no figure of merit, or a requested verdict is withheld.
+    is_incomplete=lambda content: (
+        bool(content.get("refused"))
+        or any(
+            one.get("fom", "") is None or "why" in (one.get("threshold") or {})
+            for one in content.get("results", [content])
+        )
     ),
     before=_check_output,
     files=("freeze",),
@@ -156,10 +159,10 @@ def fom(
     """Compute the figure of merit (FOM) of a target machine over a baseline on a suite of work.
 
     Lines that are modelled are compared with measured runs of their models, from the shipped tables and from
-    ./measurements. Exit code 1 in three cases: a required line has no time, so there is no figure of merit; the
-    verdict on a threshold is withheld, because the device explains less than half of a measured run of one of the
-    lines, unless --allow-excluded is given; a step does not fit the device's memory, unless --allow-oversize is
-    given.
+    ./measurements. Exit code 1 in four cases: a required line has no time, so there is no figure of merit; one of
+    several targets cannot be rated; the verdict on a threshold is withheld, because the device explains less than
+    half of a measured run of one of the lines, unless --allow-excluded is given; a step does not fit the device's
+    memory, unless --allow-oversize is given.
 
     Parameters
     ----------
@@ -202,10 +205,8 @@ def fom(
     changed = proposals if isinstance(proposals, Mapping) else _parse_proposals(proposals)
     found = _rate_named_suite(suite, target, baseline, changed, threshold, allow_excluded, interval, measurements)
     if strict:
-        _check_no_deviation(found)
-    from fomkit.merit.suites import SuiteResults
-
-    return found[0] if len(found) == 1 else SuiteResults(tuple(found))
+        _check_no_deviation(found.results)
+    return found.results[0] if len(found) == 1 and not found.refused else found
 
 
 def _check_no_deviation(found: Sequence[SuiteResult]) -> None:
@@ -223,8 +224,9 @@ def _rate_named_suite(
     suite: str | Path, target: Named | Sequence[Named] | None, baseline: Named | None,
     proposals: Mapping[str, Conditions], threshold: float | None, allow_excluded: bool, interval: float,
     measurements: str | Path | None,
-) -> list[SuiteResult]:  # fmt: skip
-    from fomkit.merit.suites import rate_lines, run_suite
+) -> SuiteResults:  # fmt: skip
+    """Rate every target; one that cannot be rated stops the others only where none can be."""
+    from fomkit.merit.suites import SuiteResult, SuiteResults, rate_lines, run_suite
     from fomkit.profiles.models import load_model
     from fomkit.profiles.suites import load_suite
     from fomkit.readers.measurements import all_measured, read_measurements
@@ -238,13 +240,20 @@ def _rate_named_suite(
     taken = () if measurements is None else read_measurements(locate(str(measurements), "measurements"))
     known, unread = all_measured()
     now = rate_lines(replace(lines, frozen={}), old, options, load_model) if lines.frozen else ()
-    return [
-        replace(
-            run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken),
-            unread=tuple(unread), now=now if old.name == lines.baseline else (),
-        )
-        for new in targets
-    ]  # fmt: skip
+    results, refused = list[SuiteResult](), dict[str, FomkitError]()
+    for new in targets:
+        try:
+            one = run_suite(lines, old, new, options, load_model, proposals, known, allow_excluded, taken)
+        except FomkitError as error:
+            if new.name == old.name:
+                raise
+            refused[new.name] = error
+            continue
+        results.append(replace(one, unread=tuple(unread), now=now if old.name == lines.baseline else ()))
+    if not results:
+        raise next(iter(refused.values()))
+    whys = {name: error.what if error.where == name else str(error) for name, error in refused.items()}
+    return SuiteResults(tuple(results), whys)
 
 
 _LEAST = 1e-12

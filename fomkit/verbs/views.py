@@ -179,10 +179,10 @@ def _suite(found: Any) -> Answer:
 
 
 def _suites(found: Any) -> Answer:
-    from fomkit.verbs.suite_content import suites_content
+    from fomkit.verbs.suite_content import suite_rows, suites_content
 
     each = [_suite(one) for one in found.results]
-    rows = [{"target": one.content["target"], **line} for one in each for line in one.rows]
+    rows = [row for one in each for row in suite_rows(one.content)]
     unfit = dict.fromkeys(line for one in each for line in one.unfit)
     said = dict.fromkeys(line for one in each for line in one.said)
     return Answer(suites_content(found), rows, format_suites, [*unfit], [*said])
