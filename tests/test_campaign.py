@@ -135,6 +135,24 @@ def test_energy_and_carbon_of_phases() -> None:
     assert known["phases"][1]["energy_j"]["value"] == pytest.approx(2000 * each)
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_power_limit_bounds_the_energy_of_a_campaign() -> None:
+    words = ("two.campaign.yaml", "-t", "h100-sxm", "--scope", "device", "--carbon", "0.36 kg/kWh, me")
+    (only,) = content(*words, "--to-wall", "2, me", "--pue", "1.5, me")["machines"]
+    # 700 W for the upper end of every run, one after the other on one device.
+    by_hand = sum(700 * phase["run_s"]["high"] * phase["runs"] for phase in only["phases"])
+    assert only["energy_at_most_j"] == pytest.approx(by_hand)
+    assert sum(phase["energy_at_most_j"] for phase in only["phases"]) == pytest.approx(by_hand)
+    assert only["carbon"]["at_most_kg"] == pytest.approx(by_hand * 2 * 1.5 * 1e-7)
+    shown = " ".join(run(*words, "--to-wall", "2, me").stdout.split())
+    assert re.search(
+        r"energy in all: at most \S+ \S+ .*, by the power limit of the chips; its mean is unknown;", shown
+    )
+    assert "carbon in all: at most" in shown
+    (unknown,) = content(*words)["machines"]
+    assert unknown["carbon"]["at_most_kg"] is None
+
+
 def test_few_runs_last_as_long_as_one(folder) -> None:
     few = CAMPAIGN.replace("runs: 5000", "runs: 3").replace("runs: 2000", "runs: 32")
     (folder / "few.campaign.yaml").write_text(few)

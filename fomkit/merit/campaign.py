@@ -71,7 +71,7 @@ class PhaseCost:
 
     `per_day`: runs of the phase that the machine completes a day.
     `money`: for the whole scope during these days.
-    `energy_j`: of all runs, within ``energy_scope``.
+    `energy_j`: of all runs, within ``energy_scope``; `energy_at_most_j`: by the power limit of the chips [J].
     `deviations`: how the estimate differs from the phase as stated, and other notes on it.
     `fit`: whether its step fits in a device's memory.
     `explained`: the share of a measured run of its work that the device explains; None without a measured run.
@@ -86,6 +86,7 @@ class PhaseCost:
     money: Span | None = None
     energy_j: Span | None = None
     energy_scope: EnergyScope | None = None
+    energy_at_most_j: float | None = None
     basis: str = "modelled"
     excludes: tuple[str, ...] = ()
     fit: Fit = UNKNOWN_FIT
@@ -170,16 +171,16 @@ def _line_cost(
 def _with_energy(found: PhaseCost, estimated: Estimate, runs: float = 1.0) -> PhaseCost:
     """Add the energy of all runs, and the notes of their estimate."""
     spent = energy_of_estimate(estimated)
+    most_run_j, times = spent.most_run_j if spent else None, runs * found.phase.runs
     found = replace(
         found, run_s=estimated.run_time.run_s, excludes=estimated.excludes, fit=estimated.fit, estimate=estimated,
         deviations=(*found.deviations, *estimated.deviations),
+        energy_at_most_j=None if most_run_j is None else most_run_j * times,
     )  # fmt: skip
     if spent is None or spent.method is None or spent.run is None:
         missing = spent.missing if spent else (f"{estimated.machine.name} states no energy",)
         return replace(found, energy_missing=missing)
-    return replace(
-        found, energy_j=spent.run.energy_j.scaled(runs * found.phase.runs), energy_scope=spent.method.scope
-    )
+    return replace(found, energy_j=spent.run.energy_j.scaled(times), energy_scope=spent.method.scope)
 
 
 def _model(

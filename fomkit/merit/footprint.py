@@ -108,6 +108,14 @@ def grid_content(grid: Grid) -> GridStated:
     return as_content(GridStated, grid, kg_per_kwh=grid.kg_per_j and grid.kg_per_j.scaled(KWH_J), notes=notes)
 
 
+def most_kg(most_j: float | None, grid: Grid, level: float) -> float | None:
+    """Return the most carbon [kg CO2e] of at most this energy of chips [J], at the upper end of each factor."""
+    if most_j is None or grid.kg_per_j is None or grid.to_wall is None:
+        return None
+    factors = (grid.kg_per_j, grid.to_wall, grid.pue)
+    return most_j * math.prod(one.span(level).high for one in factors if one is not None)
+
+
 def carbon_content(
     energies: Mapping[str, Span | None], scope: EnergyScope | None, missing: Iterable[str], grid: Grid,
     most_run_j: float | None = None, level: float = DEFAULT_LEVEL,
@@ -120,13 +128,10 @@ def carbon_content(
     if grid.kg_per_j is None:
         return None
     both = {name: footprint(energy, scope, grid) for name, energy in energies.items()}
-    most = None
-    if most_run_j is not None and grid.to_wall is not None:
-        factors = (grid.kg_per_j, grid.to_wall, grid.pue)
-        most = most_run_j * math.prod(one.span(level).high for one in factors if one is not None)
     return as_content(
         Carbon, grid_content(grid), wall_j={name: wall for name, (wall, _) in both.items()}, from_scope=scope,
-        kg={name: kg for name, (_, kg) in both.items()}, run_at_most_kg=most,
+        kg={name: kg for name, (_, kg) in both.items()},
+        run_at_most_kg=most_kg(most_run_j, grid, level),
         missing=missing_for_wall("chip" if scope is None and most_run_j else scope, missing, grid),
     )  # fmt: skip
 

@@ -400,11 +400,13 @@ def _machine(page: Page, entry: MachinePhases) -> None:
         total = _total_text(entry, "money", lambda span: format_money(span, currency))
         page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
     if entry["energy_j"] is None:
-        page.line(f"energy in all: {_why_no_energy(entry)}")
+        most = entry["energy_at_most_j"]
+        bound = "" if most is None else f"at most {_joule(most)}, by the power limit of the chips; its mean is "
+        page.line(f"energy in all: {bound}{_why_no_energy(entry)}")
     else:
         page.line(f"energy in all: {_total_text(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
     if entry["carbon"] is not None:
-        _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all")
+        _carbon_lines(page, entry["carbon"], entry["carbon"]["kg"], "in all", entry["carbon"]["at_most_kg"])
     for phase in entry["phases"]:
         if phase["excludes"]:
             page.line(f"{phase['name']}: excluded: {', '.join(phase['excludes'])}; a lower bound")

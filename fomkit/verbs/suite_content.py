@@ -13,7 +13,7 @@ from fomkit.core.measurement import verdict_on
 from fomkit.merit.calibrated import Calibration
 from fomkit.merit.campaign import CampaignCost, PhaseCost, paid_units
 from fomkit.merit.fom import PROPOSAL, verdict
-from fomkit.merit.footprint import Grid, footprint, grid_content, missing_for_wall
+from fomkit.merit.footprint import Grid, footprint, grid_content, missing_for_wall, most_kg
 from fomkit.merit.measured_steps import Merit, merit_content
 from fomkit.merit.rated_lines import RatedLine
 from fomkit.merit.suites import AcceptedLine, SuiteResult, SuiteResults, deviations_of
@@ -240,13 +240,14 @@ Phase = TypedDict("Phase", {
     "name": str, "work": str, "mode": str, "runs": float, "runs_basis": str, "source": str, "basis": str | None,
     "run_s": MaybeEnds | None, "unit_per_day": MaybeEnds | None, "days": MaybeEnds | None,
     "order_of_magnitude": int | None, "money": MaybeEnds | None, "energy_j": MaybeEnds | None,
-    "energy_scope": str | None, "energy_missing": list[str], "kg": MaybeEnds | None, "fits": bool | None,
+    "energy_scope": str | None, "energy_at_most_j": float | None, "energy_missing": list[str],
+    "kg": MaybeEnds | None, "fits": bool | None,
     "explained": float | None, "measured_run": str | None, "excludes": list[str], "deviations": list[str],
     "conditions": NotRequired[dict[str, Condition]], "missing": str,
 })  # fmt: skip
 CampaignCarbon = TypedDict("CampaignCarbon", {
-    "kg": MaybeEnds | None, "missing": list[str], "kg_per_kwh": Stated | None, "to_wall": Stated | None,
-    "pue": Stated | None, "notes": list[str],
+    "kg": MaybeEnds | None, "at_most_kg": float | None, "missing": list[str], "kg_per_kwh": Stated | None,
+    "to_wall": Stated | None, "pue": Stated | None, "notes": list[str],
 })  # fmt: skip
 NoSpread = TypedDict("NoSpread", {"phases": list[str], "share": float})
 Sum = Literal["days", "money", "energy_j"]
@@ -255,7 +256,7 @@ MachinePhases = TypedDict("MachinePhases", {
     "paid_units": float | None, "phases": list[Phase], "days": MaybeEnds | None,
     "money": MaybeEnds | None, "energy_j": MaybeEnds | None, "order_of_magnitude": int | None,
     "no_spread": dict[Sum, NoSpread | None], "little_explained": list[str], "lower_bound": list[str],
-    "energy_scope": str | None, "carbon": CampaignCarbon | None,
+    "energy_scope": str | None, "energy_at_most_j": float | None, "carbon": CampaignCarbon | None,
 })  # fmt: skip
 CampaignsContent = TypedDict("CampaignsContent", {
     "schema": str, "fomkit": str, "campaign": str, "title": str, "machines": list[MachinePhases],
@@ -298,13 +299,16 @@ def _phase(cost: PhaseCost, grid: Grid) -> Phase:
     )  # fmt: skip
 
 
-def _carbon(phases: Sequence[PhaseCost], grid: Grid) -> CampaignCarbon | None:
+def _carbon(
+    phases: Sequence[PhaseCost], grid: Grid, at_most_j: float | None, level: float
+) -> CampaignCarbon | None:
     """Add up the carbon of phases, each from its own scope to the wall; None where no grid is stated."""
     if grid.kg_per_j is None:
         return None
     lacking = [why for phase in phases for why in missing_for_wall(phase.energy_scope, phase.energy_missing, grid)]
     kg = _sum_of([footprint(phase.energy_j, phase.energy_scope, grid)[1] for phase in phases])
-    return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking))
+    return as_content(CampaignCarbon, grid_content(grid), kg=kg, missing=dict.fromkeys(lacking),
+                      at_most_kg=most_kg(at_most_j, grid, level))  # fmt: skip
 
 
 def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
@@ -317,6 +321,8 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
         "energy_j": [each.energy_j if energy_scope else None for each in phases],
     }  # fmt: skip
     sums = {name: add_known(spans) for name, spans in of_each.items()}
+    bounds = [each.energy_at_most_j for each in phases]
+    at_most_j = None if None in bounds else math.fsum(one for one in bounds if one is not None)
     return as_content(
         MachinePhases, target=cost.machine.name, scope=scope, interval=cost.options.interval,
         price=None if price is None else price_content(price), currency=price and price.currency,
@@ -326,7 +332,7 @@ def campaign_content(cost: CampaignCost, grid: Grid) -> MachinePhases:
         no_spread={name: _no_spread(phases, of_each[name], total) for name, total in sums.items()},
         little_explained=[each.line for each in cost.little_explained],
         lower_bound=[each.phase.name for each in phases if each.excludes], energy_scope=energy_scope,
-        carbon=_carbon(phases, grid),
+        energy_at_most_j=at_most_j, carbon=_carbon(phases, grid, at_most_j, cost.options.interval),
     )  # fmt: skip
 
 
