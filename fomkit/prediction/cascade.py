@@ -47,7 +47,17 @@ def one_kernel(rows: Rows, machine: Machine, interval: float, *, steps: Sequence
     return _in_turn(rows, machine, interval, steps)
 
 
-TABLE = (exact.estimate, partial(composed.attention_alike, table=interpolate.estimate), interpolate.estimate)
+def _timed_query(rows: Rows, machine: Machine, interval: float) -> Answers:
+    """Predict one query over a cache by timed ones, in its number format or a similar one (an `Estimator`)."""
+    timed = interpolate.estimate
+    return _in_turn(rows, machine, interval, (timed, partial(transfer.another_format, table=timed)))
+
+
+TABLE = (
+    exact.estimate,
+    partial(composed.attention_alike, table=interpolate.estimate, one_query=_timed_query),
+    interpolate.estimate,
+)
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:

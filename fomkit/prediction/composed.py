@@ -317,7 +317,8 @@ def _as_shapes(rows: Rows, shapes: Shapes) -> tuple[Flags, Matrix, Matrix]:
     part, width = tiles.attention_parts(rows), numbers(rows, "head_dim")
     width = np.maximum(width, min([NARROWEST, *(one for one, _ in shapes.values())]))
     least, most = shapes.get("full", (np.inf, 0.0))
-    unmasked = (part == "full") & ((width < least) | (width > most))
+    beside = numbers(rows, "q_len") > numbers(rows, "kv_len")  # a window, or others' few keys: as many small tiles
+    unmasked = (part == "full") & (beside | (width < least) | (width > most))
     squares = (unmasked | (_is_chunk(rows) & (CHUNKS not in shapes))) & ("" in shapes)
     apart, part = np.zeros(len(rows)), np.where(squares, "", part)
     for name, (least, most) in shapes.items():
@@ -336,7 +337,10 @@ def _as_squares(rows: Rows) -> Rows:
     return squares.assign(batch=many, flop=flop, byte=byte)
 
 
-def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], interval: float) -> Answers:
+def _by_shapes(
+    rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], one_query: Callable[[Rows], Answers],
+    interval: float,
+) -> Answers:  # fmt: skip
     squares, width, apart = _as_shapes(rows, shapes)
     which = squares | (width > numbers(rows, "head_dim")) | (apart > 0)
     rows, squares, width, apart = rows.take(which), squares[which], width[which], apart[which]
@@ -359,33 +363,66 @@ def _by_shapes(rows: Rows, shapes: Shapes, predict: Callable[[Rows], Answers], i
     packed = chunks & (queries * heads <= tiles.TILE * numbers(rows, "kv_heads"))
     for at_most, more in ((packed, queries), (chunks, np.ones(len(rows)))):
         one = wide.assign(q_len=1.0, heads=heads * more, flop=numbers(wide, "flop") * more / queries)
-        others = predict(one.take(at_most)) if at_most.any() else estimators.NO_ANSWERS
-        slower = widen(others.times, 1.0, np.exp(op_half_width(interval) * WITHOUT_MASK))  # a library may not pack
-        found = bounded_by(found, others.timed(slower), longer=at_most is chunks)
+        others = one_query(one.take(at_most)) if at_most.any() else estimators.NO_ANSWERS
+        found = bounded_by(found, _may_not_pack(others, interval), longer=at_most is chunks)
     return found
 
 
-def _is_plain(rows: Rows, _machine: Machine) -> Flags:
+def _may_not_pack(known: Answers, interval: float) -> Answers:
+    """Raise the high bound: a library may not pack the queries that read the same keys into one tile."""
+    return known.timed(widen(known.times, 1.0, np.exp(op_half_width(interval) * WITHOUT_MASK)))
+
+
+def _as_one_query(rows: Rows, predict: Callable[[Rows], Answers], interval: float) -> Answers:
+    """Predict queries over a cache that all heads share: to a kernel, a query's heads are rows like any others."""
+    queries, heads, flop = (numbers(rows, name) for name in ("q_len", "heads", "flop"))
+    one = rows.assign(q_len=1.0, causal=0.0)
+    known = predict(one.assign(heads=heads * queries))
+    at = places_of(known.index, rows.index)
+
+    def evidence(place: int) -> str:
+        return f"as one query of {queries[at[place]]:g} times as many heads ({known.evidence(place)})"
+
+    packed = Answers(known.index, known.times, estimators.transferred(known.source), known.limit, evidence)
+    return bounded_by(_may_not_pack(packed, interval), predict(one.assign(flop=flop / queries)), longer=True)
+
+
+def _is_latent(rows: Rows) -> Flags:
+    return numbers(rows, "shared_dim") > 0
+
+
+def _may_be_alike(rows: Rows, _machine: Machine) -> Flags:
     fused = is_in(rows, "kind", "attention") & is_in(rows, "engine", "matrix") & is_in(rows, "pass_name", BASELINE)
-    return fused & ~(numbers(rows, "shared_dim") > 0)
+    return fused & (~_is_latent(rows) | _is_chunk(rows))
 
 
-@estimators.opened_by(_is_plain)
+@estimators.opened_by(_may_be_alike)
 def attention_alike(
-    rows: Rows, machine: Machine, interval: float, *, table: Estimator, by_facts: bool = False
-) -> Answers:
+    rows: Rows, machine: Machine, interval: float, *, table: Estimator, one_query: Estimator | None = None,
+    by_facts: bool = False,
+) -> Answers:  # fmt: skip
     """Predict attention of shapes that no table has by those of shapes that tables have (an `Estimator`).
 
-    Without a mask, with heads of a width that was timed with a mask only, it takes as long as masked attention of
-    as many tiles. So do several queries over more keys, but no longer than one query of as many more heads (one
-    tile), and no less than one query. Narrow heads are padded. `by_facts`: the machine's table is not used.
+    Without a mask, with heads of a width that was timed with a mask only or with fewer keys than queries, it takes
+    as long as masked attention of as many tiles. So do several queries over more keys, but no longer than one
+    query of as many more heads (one tile), and no less than one query; over a latent cache they are such a query.
+    Narrow heads are padded. `one_query`: predicts one query over a cache, else ``table``; `by_facts`: the
+    machine's table is not used.
     """
-    found = []
+
+    def predict(some: Rows) -> Answers:
+        return table(some, machine, interval)
+
+    def single(some: Rows) -> Answers:
+        return (one_query or table)(some, machine, interval)
+
+    shared = _is_latent(rows)
+    found, rows = [_as_one_query(rows.take(shared), predict, interval)], rows.take(~shared)
     for dtype in {*rows.text("dtype").words}:
         own = rows.take(is_in(rows, "dtype", dtype))
         make = partial(_timed_shapes, machine.timings, dtype)
         facts = OF_16_BITS if ITEM_BYTE[dtype] == 2 else BY_FACTS
         known = facts if by_facts else cached(machine.timings, None, f"attention in {dtype}", make)
         if len(own) and known:
-            found.append(_by_shapes(own, known, lambda some: table(some, machine, interval), interval))
+            found.append(_by_shapes(own, known, predict, single, interval))
     return estimators.join_answers(found)

@@ -355,14 +355,15 @@ FEW_TILES = (5.0, 9.0)
 
 
 LATENT, DECODE = "latent", "decode"
-"""One query over a cache that is keys and values at once, for all heads, and over separate keys and values."""
+"""Queries over a cache that is keys and values at once, for all heads, and one query over separate ones."""
 
 
 def attention_parts(rows: Table) -> Texts:
-    """Return the part of each attention: decoding (one query over a cache, bound by memory), or full (no mask)."""
-    decodes = (numbers(rows, "q_len") == 1) & (numbers(rows, "kv_len") > 1)
-    one_query = np.where(numbers(rows, "shared_dim") > 0, LATENT, DECODE)
-    return np.where(decodes, one_query, np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
+    """Return the part of each attention: decoding (a query over a cache, bound by memory), or full (no mask)."""
+    queries, keys = numbers(rows, "q_len"), numbers(rows, "kv_len")
+    latent = (numbers(rows, "shared_dim") > 0) & (queries < keys)
+    one_query = np.where(latent, LATENT, np.where((queries == 1) & (keys > 1), DECODE, ""))
+    return np.where(one_query != "", one_query, np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
 
 
 def by_parts(rows: Table) -> Words:
