@@ -176,12 +176,13 @@ class Stored:
     """How the weights of linear layers are stored.
 
     `method`: name in the model's file. `precision`: key of `FORMATS` of a format in which they are multiplied too;
-    "" if they are widened first. `byte`: of one weight with its share of scales.
+    "" if they are widened first. `byte`: of one weight with its share of scales. `experts`: only theirs.
     """
 
     method: str
     precision: str
     byte: float
+    experts: bool = False
 
 
 @dataclass(frozen=True)

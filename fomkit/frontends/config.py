@@ -36,8 +36,8 @@ SEEN = "a window of {:,} tokens counts as that many keys for each query, also at
 UNSEEN = "a window of {:,} tokens covers the whole sequence: every token counts as a key, also at other sizes"
 KEPT_LOW = "weights of linear layers are stored as quantization_config ({}) states: {}"
 PACKED = (
-    "weights of linear layers are stored in {:.3g} byte each, scales included (quantization_config: {}), and "
-    "multiplied in {}; dequantising is not counted. Embeddings, routers and the head are not quantised"
+    "weights of {} are stored in {:.3g} byte each, scales included (quantization_config: {}), and "
+    "multiplied in {}; dequantising is not counted. {} are not quantised"
 )
 TRAINED_WIDE = "quantization_config ({}) is for inference: a training step counts in {}; --precision changes it"
 TOKENS = "tokens choose experts by chance; how they spread is not predicted"
@@ -125,10 +125,15 @@ def _narrowed(
         made = restate_ops(numbers, formats)
         note = KEPT_LOW.format(stored.method, formats.message)
         return ops.assign(dtype=made["dtype"], engine=made["engine"]), stored_byte(numbers, formats), note
+    of_experts = numbers["experts"].notna()
     layers = linear_layers(numbers, numbers["kind"].isin(["gemm", "experts"]), 1)
-    share, each = stored.byte / item, numbers["experts"].notna().map({True: MATRICES, False: 1})
+    layers &= of_experts | (not stored.experts)
+    share, each = stored.byte / item, of_experts.map({True: MATRICES, False: 1})
     weights = (numbers["b"] * numbers["n"] * numbers["k"] * each * numbers["count"])[layers].sum()
-    note = PACKED.format(stored.byte, stored.method, shape.dtype)
+    which, rest = (
+        ("experts", "All others") if stored.experts else ("linear layers", "Embeddings, routers and the head")
+    )
+    note = PACKED.format(which, stored.byte, stored.method, shape.dtype, rest)
     packed = ops.assign(weight_share=layers.map({True: share, False: math.nan}))
     return packed, float(weights) * (item - stored.byte), note
 

@@ -139,7 +139,7 @@ def _stored_mode(
 ) -> ModelProfile:  # fmt: skip
     """Return the profile of a mode that is stored beside a given one, or build it from the config.json there."""
     from fomkit.frontends.config import profile_config
-    from fomkit.frontends.config_file import SEQ, SOURCE
+    from fomkit.frontends.config_models import SEQ, SOURCE
     from fomkit.profiles.models import load_model
 
     if isinstance(given, str | Path):
