@@ -156,19 +156,34 @@ def progress_text(what: str, done: int, total: int | None, seconds: float) -> st
     return f"{what}, {done} of {total}{left}"
 
 
+def _print_seldom(text: Callable[[], str], ended: threading.Event) -> None:
+    """Print lines of progress for a log, seldom, until the work ends."""
+    began, wait_s = time.monotonic(), SPARSE_S
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        while not ended.wait(wait_s):
+            print(f"fomkit: {text()}, {time.monotonic() - began:.0f} s so far", file=sys.stderr, flush=True)
+            wait_s = min(2 * wait_s, MOST_SPARSE_S)
+
+
+def _update_line(text: Callable[[], str], ended: threading.Event) -> None:
+    """Show a line of progress on a terminal if work takes longer than `DELAY_S`; it disappears at the end."""
+    if ended.wait(DELAY_S):
+        return
+    with _progress_line() as line:
+        task = line.add_task(text(), total=None)
+        while not ended.wait(0.1):
+            line.update(task, description=text())
+
+
 @contextmanager
-def _plain_lines(text: Callable[[], str]) -> Iterator[None]:
-    """Print lines of progress for a log, seldom, while work runs whose standard error is a file or a pipe."""
-    stream, began, ended = sys.stderr, time.monotonic(), threading.Event()
-
-    def show() -> None:
-        wait_s = SPARSE_S
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            while not ended.wait(wait_s):
-                print(f"fomkit: {text()}, {time.monotonic() - began:.0f} s so far", file=stream, flush=True)
-                wait_s = min(2 * wait_s, MOST_SPARSE_S)
-
-    shown = threading.Thread(target=show, daemon=True)
+def _shown(text: Callable[[], str], *, quiet: bool) -> Iterator[None]:
+    """Show the current text of progress while work runs: in a line of a terminal, or in lines of a log."""
+    if quiet:
+        yield
+        return
+    show, ended = _update_line if sys.stderr.isatty() else _print_seldom, threading.Event()
+    # A separate thread, so that the time also advances during one long call of a library.
+    shown = threading.Thread(target=show, args=(text, ended), daemon=True)
     shown.start()
     try:
         yield
@@ -179,61 +194,28 @@ def _plain_lines(text: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def status_line(what: str, *, quiet: bool = False) -> Iterator[Reporter]:
-    """Show the current activity; on a terminal in a line that the work updates and that disappears at the end."""
-    if quiet:
-        yield lambda _text: None
-        return
-    if not sys.stderr.isatty():
-        now = deque([what], maxlen=1)
-        with _plain_lines(lambda: now[-1]):
-            yield now.append
-        return
-    with _progress_line() as line:
-        task = line.add_task(what, total=None)
-        yield lambda text: line.update(task, description=text)
+    """Show the current activity: ``what``, then the text with which the returned function was last called."""
+    now = deque([what], maxlen=1)
+    with _shown(lambda: now[-1], quiet=quiet):
+        yield now.append
 
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """Show progress if work takes longer than `DELAY_S`: on a terminal in a line, which disappears at the end.
+    """Show how many parts of the work are done.
 
     `what`: the work, for example ``"profiling model.py"``; `total`: number of its parts: call the returned
     function after each, or with a number to set the total; without a total only the elapsed time is shown;
     `quiet`: show nothing.
     """
-    if quiet:
-        yield lambda _parts=None: None
-        return
-    done, began, ended = 0, time.monotonic(), threading.Event()
+    done, began = 0, time.monotonic()
 
     def advance(parts: int | None = None) -> None:
         nonlocal done, total
         done, total = (done + 1, total) if parts is None else (0, parts)
 
-    def text() -> str:
-        return progress_text(what, done, total, time.monotonic() - began)
-
-    if not sys.stderr.isatty():
-        with _plain_lines(text):
-            yield advance
-        return
-
-    def show() -> None:
-        if ended.wait(DELAY_S):
-            return
-        with _progress_line() as line:
-            task = line.add_task(what, total=None)
-            while not ended.wait(0.1):
-                line.update(task, description=text())
-
-    # A separate thread, so that the time also advances during one long call of a library.
-    shown = threading.Thread(target=show, daemon=True)
-    shown.start()
-    try:
+    with _shown(lambda: progress_text(what, done, total, time.monotonic() - began), quiet=quiet):
         yield advance
-    finally:
-        ended.set()
-        shown.join()
 
 
 Oversize = Annotated[bool, option(

@@ -264,8 +264,8 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
             f"{aim['comparison']}: median error {_percent(aim['value'])}, target {_percent(aim['target'][1])}, "
             f"tolerance {_percent(aim['tolerance'][1])}: {_aim_verdict(aim, 'PAST ITS TOLERANCE')}"
         )
-    page.line("")
-    page.line("Wall time: " + ", ".join(f"{name} {time_s:.0f} s" for name, time_s in content["seconds"].items()))
+    times = ", ".join(f"{name} {time_s:.0f} s" for name, time_s in content["seconds"].items())
+    page.heading(f"Wall time: {times}", "")
     page.lines(f"excluded: {one['what']}, {one['reason']}" for one in content["skipped"])
     page.lines(content["notes"])
     return page.text()
@@ -414,8 +414,7 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
         for line in lines:
             table.add_row(*_score_cells(line))
         page.table(table)
-    page.line("")
-    page.line("Megatron-LM as published: steps and activations of many devices", "bold")
+    page.heading("Megatron-LM as published: steps and activations of many devices")
     page.rows_of_numbers(_PUBLISHED, map(published_cells, content["published"]))
     page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in content['published']))}")
     page.line("")

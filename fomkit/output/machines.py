@@ -19,7 +19,7 @@ from fomkit.core.units import (
 )
 from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
-from fomkit.output.values import format_interval, job_words
+from fomkit.output.values import format_interval, job_words, with_ends
 from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _fact_rows(facts: view.Facts) -> Iterator[tuple[str, str, str, str, str]]:
     yield "memory bandwidth", *_fact_cells(facts["byte_per_s"], "byte_per_s")
     yield "memory", *_fact_cells(facts["capacity_byte"], "byte")
     if (reserve := facts["reserve_byte"]) is not None:
-        yield "reserve of the framework", _reserve_text(reserve), "", *_origin(reserve)
+        yield "reserve of the framework", with_ends(reserve, memory_text, joint=" to "), "", *_origin(reserve)
     yield "launch of a kernel", *_fact_cells(facts["launch_s"], "time_s")
     if facts["host_op_s"] is not None:
         yield "host's start of an op", *_fact_cells(facts["host_op_s"], "time_s")
@@ -299,11 +299,6 @@ def _room_line(room: view.Room, samples: int | None) -> str:
     return f"{line}; the largest batch is unknown, because the order does not name the batch{layout}"
 
 
-def _reserve_text(reserve: Stated) -> str:
-    value, low, high = (memory_text(reserve[end]) for end in ("value", "low", "high"))
-    return f"{value} ({low} to {high})" if reserve["low"] < reserve["high"] else value
-
-
 def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/memory/1`` as text."""
     page = Page(screen)
@@ -335,8 +330,8 @@ def format_memory(content: view.Memory, screen: Screen = PLAIN) -> str:
     if content["target"] is not None:
         page.line(_room_line(content["target"], content["sizes"].get("batch")))
         reserve = content["target"]["reserve_byte"]
-        origin = f"{reserve['basis']}: {reserve['source']}"
-        page.line(f"reserve for the framework and its libraries: {_reserve_text(reserve)}, {origin}")
+        size, origin = with_ends(reserve, memory_text, joint=" to "), f"{reserve['basis']}: {reserve['source']}"
+        page.line(f"reserve for the framework and its libraries: {size}, {origin}")
     page.line(f"not counted: {'; '.join(content['excludes'])}")
     if content["assumed"]:
         page.line(f"assumed: {'; '.join(content['assumed'])}")

@@ -10,7 +10,7 @@ from fomkit.core.interval import alone_text
 from fomkit.core.model import CACHE
 from fomkit.core.units import KWH_J, UNITS, by_key, exact_quantity, format_number, format_quantity
 from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
-from fomkit.output.values import NO_SPREAD, UNFIT, job_lines, mark_of, run_notes, seconds
+from fomkit.output.values import NO_SPREAD, deviation_lines, job_lines, mark_of, run_notes, seconds, with_ends
 from fomkit.plan.energy import NO_FIGURES
 from fomkit.profiles.metrics import title_of
 
@@ -141,18 +141,9 @@ MANY_MONEY = 10_000.0
 NO_PRICE = "money: no price; add --price, or 'price' in the machine's profile"
 
 
-def between(span: AnyEnds | None, write: Callable[[float], str], unit: str = "") -> str:
-    """Format a span as ``value (low … high) unit``; without spread the bounds are omitted."""
-    if span is None:
-        return "unknown"
-    low, high = (None if end is None else write(end) for end in (span["low"], span["high"]))
-    ends = "" if low == high else f" ({low} … {high})"
-    return f"{write(span['value'])}{ends}{' ' if unit else ''}{unit}"
-
-
 def format_time(span: AnyEnds | None) -> str:
     """Format a time with the bounds of its interval."""
-    return between(span, seconds)
+    return with_ends(span, seconds)
 
 
 def format_money(span: AnyEnds | None, currency: str) -> str:
@@ -172,7 +163,7 @@ def format_money(span: AnyEnds | None, currency: str) -> str:
             return f"{float(f'{value:.4g}'):,.0f}"
         return f"{value:,.2f}" if value >= 1 else format_number(value, 3)
 
-    return between(span, write, currency)
+    return with_ends(span, write, currency)
 
 
 def price_rate(price: Priced) -> str:
@@ -181,7 +172,7 @@ def price_rate(price: Priced) -> str:
     >>> price_rate({"value": 4.56, "low": 4.0, "high": 5.0, "currency": "USD"})
     '4.56 (4 … 5) USD/h'
     """
-    return between(price, lambda value: f"{value:.4g}", f"{price['currency']}/h")
+    return with_ends(price, lambda value: f"{value:.4g}", f"{price['currency']}/h")
 
 
 def price_text(price: Priced) -> str:
@@ -243,7 +234,7 @@ def _add_inference(page: Page, content: CostContent, currency: str) -> None:
         return
     # Each decode step makes one token for each sample of its batch.
     made = "tokens" if CACHE in content["sizes"] else "samples"
-    rate = between(one["sample_per_s"], lambda value: format_number(value, 4), f"{made}/s")
+    rate = with_ends(one["sample_per_s"], lambda value: format_number(value, 4), f"{made}/s")
     page.line(f"inference: a batch of {one['batch']} in {format_time(one['latency_s'])}; {rate}")
     if one["money_per_million"] is not None:
         page.line(f"  a million {made} cost {format_money(one['money_per_million'], currency)}")
@@ -263,7 +254,7 @@ def _carbon_lines(
     if kg is None and most_kg is not None:
         message = f"at most {format_number(most_kg, 3)} kg CO2e, by its energy and the upper ends of the factors"
     else:
-        message = between(kg, lambda value: format_number(value, 3), "kg CO2e")
+        message = with_ends(kg, lambda value: format_number(value, 3), "kg CO2e")
     parts = [f"{format_number(grid['value'], 3)} kg/kWh ({grid['source']})"]
     if carbon["to_wall"]:
         factor = carbon["to_wall"]
@@ -293,7 +284,7 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     currency = content["money"]["currency"] if content["money"] else ""
     if (goal := content["to_target"]) is not None:
         cost = "" if goal["money"] is None else f", {format_money(goal['money'], currency)}"
-        epochs = between(goal["epochs"], lambda value: format_number(value, 3), "epochs")
+        epochs = with_ends(goal["epochs"], lambda value: format_number(value, 3), "epochs")
         what = f"to {goal['metric']} {goal['target']:g} at batch {content['batch']:,}"
         page.line(f"{what}: {epochs}, {format_time(goal['to_target_s'])}{cost} ({goal['source']})")
         page.lines(f"  {note}" for note in goal["notes"])
@@ -305,7 +296,7 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
         kg = None if carbon["missing"] else carbon["kg"]["run"]
         _carbon_lines(page, carbon, kg, "of a run", carbon["run_at_most_kg"])
     if (gain := content["speedup"]) is not None:
-        modelled = between(gain["modelled"], lambda value: format_number(value, 3))
+        modelled = with_ends(gain["modelled"], lambda value: format_number(value, 3))
         alone = alone_text(gain["excludes_alone"])
         also = f"; {alone}" if alone else ""
         page.line(f"modelled speed-up over {gain['baseline']}, {gain['of']}: {modelled}{also}")
@@ -316,9 +307,7 @@ def format_cost(content: CostContent, screen: Screen = PLAIN) -> str:
     if content["excludes"]:
         terms = ", ".join(content["excludes"])
         page.line(f"excluded, because not stated: {terms}; figures are lower bounds")
-    for message in content["deviations"]:
-        mark = UNFIT if content["fits"] is False and message.startswith("does not fit") else "note:"
-        page.line(f"{mark} {message}")
+    page.lines(deviation_lines(content))
     return page.text()
 
 
@@ -337,8 +326,8 @@ def _days_of(span: AnyEnds | None) -> str:
     '2.500 (2.000 … 3.000) days'
     """
     if span is not None and span["value"] < FEW_DAYS:
-        return between(span, lambda value: seconds(value * UNITS["time_s"]["d"]))
-    return between(span, lambda value: format_number(value, 4), "days")
+        return with_ends(span, lambda value: seconds(value * UNITS["time_s"]["d"]))
+    return with_ends(span, lambda value: format_number(value, 4), "days")
 
 
 def _phase_row(entry: Phase, currency: str | None) -> list[str]:
@@ -430,8 +419,7 @@ def format_campaign(content: CampaignsContent, screen: Screen = PLAIN) -> str:
     page.line(f"{content['campaign']}: {content['title']}", "bold")
     for machine in content["machines"]:
         _machine(page, machine)
-    page.line("")
-    page.line("number of runs, source:")
+    page.heading("number of runs, source:", "")
     page.lines(f"  {phase['name']}: {phase['source']}" for phase in content["machines"][0]["phases"])
     page.notes(content["notes"])
     return page.text()

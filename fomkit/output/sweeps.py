@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
 from fomkit.core.units import agree, count_text, format_number, format_quantity, memory_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
-from fomkit.output.values import UNFIT, mark_of, seconds
+from fomkit.output.values import UNFIT, mark_of, seconds, with_ends
 from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
@@ -22,17 +22,12 @@ def _seconds_of(span: Ends | None) -> str:
     return seconds(span["value"]) if span and span["value"] else "0"
 
 
-def _between(span: Ends) -> str:
-    return f"{seconds(span['low'])} to {seconds(span['high'])}"
+def _between(span: Ends, write: Callable[[float], str] = seconds) -> str:
+    return f"{write(span['low'])} to {write(span['high'])}"
 
 
 LIMITS = {"memory": "memory size", "batch": "small batches"}
 """Words for limits of a step whose name in the JSON is ambiguous: "memory" could be a bandwidth."""
-
-
-def _in_percent(span: Ends) -> str:
-    ends = "" if span["low"] == span["high"] else f" ({span['low']:.1%} to {span['high']:.1%})"
-    return f"{span['value']:.1%}{ends}"
 
 
 def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
@@ -51,7 +46,7 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
         ([*(f"{point[name]:,}" for name in ("nodes", "devices", "batch")),
           _seconds_of(point["step_s"]), _between(point["step_s"]),
           *(_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s")),
-          format_number(point["speedup"]["value"]), _in_percent(point["efficiency"]),
+          format_number(point["speedup"]["value"]), with_ends(point["efficiency"], "{:.1%}".format, joint=" to "),
           LIMITS.get(point["limit"], point["limit"]) + mark_of(point)] for point in points),
         first_out=[*map(title_of, ("bubble_s", "busy_s", "exposed_s", "devices", "batch", "interval")), "limit"],
     )  # fmt: skip
@@ -123,7 +118,7 @@ def _system(page: Page, content: ScalingContent) -> None:
             row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}",
             f"{system['useful_share']:.1%}", "" if every is None else seconds(every),
             "" if rate is None else format_number(rate["value"]) + mark_of(row),
-            "" if rate is None else f"{format_number(rate['low'])} to {format_number(rate['high'])}",
+            "" if rate is None else _between(rate, format_number),
         ])  # fmt: skip
     page.rows(
         ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
@@ -284,9 +279,8 @@ def _front(page: Page, content: SweepContent, units: Mapping[str, str]) -> None:
         return
     names = _varied_names(content)
     words = ", ".join(_WORDS[name] for name in columns)
-    page.line("")
     better = "no other point is as good in all of these and better in one"
-    page.line(f"Front over {words}: {count_text(front['size'], 'point')}; {better}")
+    page.heading(f"Front over {words}: {count_text(front['size'], 'point')}; {better}", "")
     page.rows(
         [figure("front.points", word) for word in (*names, *(_WORDS[name] for name in columns))],
         ([_point_cell(point, name, units) for name in (*names, *columns)] for point in points[:ROWS]),

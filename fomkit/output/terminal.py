@@ -13,8 +13,8 @@ from fomkit.output.suites import show_merit
 from fomkit.output.values import (
     NARROW,
     NO_SPREAD,
-    UNFIT,
     cancel_notes,
+    deviation_lines,
     format_coverage,
     format_interval,
     format_plain,
@@ -163,9 +163,7 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     page.line(f"intervals: {level_text(content['interval'])}, for {content['interval_covers']}")
     page.lines(energy_lines(models))
     for model in models:
-        for message in model["deviations"]:
-            mark = UNFIT if model["fits"] is False and message.startswith("does not fit") else "note:"
-            page.line(f"{mark} {model['model']} on {model['target']}: {message}", "yellow")
+        page.lines(deviation_lines(model, f"{model['model']} on {model['target']}: "), "yellow")
     page.lines((f"not estimated: {reason}" for reason in content["not_estimated"]), "yellow")
     if without and any("ratio" in model for model in models):
         no_run = (one for one in models if one["run_s"] is None)

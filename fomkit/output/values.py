@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
@@ -54,6 +54,24 @@ def format_interval(span: Range | AnyEnds | None, dimension: str | None) -> str:
     # "122 … 165 ms" states the unit once if both bounds have the same.
     same = low.rpartition(" ")[2] == high.rpartition(" ")[2]
     return f"{low.rpartition(' ')[0] if same else low} … {high}"
+
+
+def with_ends(span: AnyEnds | None, write: Callable[[float], str], unit: str = "", joint: str = " … ") -> str:
+    """Format a span as ``value (low … high) unit``; without spread the bounds are omitted."""
+    if span is None:
+        return "unknown"
+    low, high = (None if end is None else write(end) for end in (span["low"], span["high"]))
+    ends = "" if low == high else f" ({low}{joint}{high})"
+    return f"{write(span['value'])}{ends}{' ' if unit else ''}{unit}"
+
+
+def deviation_lines(one: Entry, name: str = "") -> list[str]:
+    """Format the deviations of an entry as notes; a step that does not fit the memory has its mark instead."""
+    unfit = one["fits"] is False
+    return [
+        f"{UNFIT if unfit and text.startswith('does not fit') else 'note:'} {name}{text}"
+        for text in one["deviations"]
+    ]
 
 
 def format_coverage(shares: Mapping[str, float]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fomkit.core.interval import Span, level_text
 from fomkit.core.units import by_key, count_text, format_number, format_quantity, memory_text
 from fomkit.output.pages import Cell, Claim, Figure, Head, Listing, Section, Share, Table, Tile
-from fomkit.output.values import NARROW, NO_SPREAD
+from fomkit.output.values import NARROW, NO_SPREAD, format_plain
 from fomkit.plan.content import INTERVAL_MEANING
 from fomkit.plan.estimate import Estimate
 from fomkit.profiles.metrics import upper_bounds
@@ -28,18 +28,14 @@ _WORDS: Mapping[str, Mapping[str, str]] = {group: dict(pairs) for group, pairs i
 """The meaning of names, by the group of names."""
 
 
-def _figure_in_words(value: float, dimension: str | None) -> str:
-    return format_number(value, 3) if dimension is None else format_quantity(value, dimension, 3)
-
-
 def amount(span: Span | None, dimension: str | None = "time_s") -> str:
     """Format the value of a span; ``unknown`` where there is none."""
-    return "unknown" if span is None else _figure_in_words(span.value, dimension)
+    return "unknown" if span is None else format_plain(span.value, dimension, 3)
 
 
 def both_ends(span: Span, dimension: str | None = "time_s") -> tuple[str, str]:
     """Format the low and the high bound of a span."""
-    return _figure_in_words(span.low, dimension), _figure_in_words(span.high, dimension)
+    return format_plain(span.low, dimension, 3), format_plain(span.high, dimension, 3)
 
 
 def ends(span: Span | None, dimension: str | None = "time_s") -> str:
