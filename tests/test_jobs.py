@@ -82,14 +82,14 @@ def test_what_waits_is_what_the_formulas_say(a100: Machine, layout: Layout, bloc
     network, group = Network(a100), Group(8, 4)
     of = Sharding(Unit((Piece(2e8, group),)), Unit((Piece(4e8, group),)), 32, 2, 4, block_s, 2 * block_s)
     found = sharded_traffic(layout, network, of, 3)
-    assert found.exposed_s.value == pytest.approx(by_hand(layout, network, of, 3), rel=1e-9)
-    assert found.exposed_s.low <= found.exposed_s.value <= found.exposed_s.high <= found.busy_s.high
-    assert found.exposed_s.value <= found.busy_s.value
+    assert found.exposed.value == pytest.approx(by_hand(layout, network, of, 3), rel=1e-9)
+    assert found.exposed.low <= found.exposed.value <= found.exposed.high <= found.busy.high
+    assert found.exposed.value <= found.busy.value
     gathers = 3 * 2e8 * 32 * (2 if layout.zero == 3 else 1) + 3 * 4e8
     scatters = (1 if layout.scatter == "last" else 3) * (2e8 * 32 + 4e8)
     assert found.sent_byte == pytest.approx(31 / 32 * (2 * gathers + 4 * scatters))
     whole = sharded_traffic(replace(layout, overlap=False), network, of, 3)
-    assert whole.exposed_s.value == pytest.approx(whole.busy_s.value)
+    assert whole.exposed.value == pytest.approx(whole.busy.value)
 
 
 def test_sharing_more_needs_less_memory_and_sends_more(a100: Machine) -> None:

@@ -29,7 +29,7 @@ from fomkit.parallel.step import (
 )
 from fomkit.parallel.traffic import (
     Bucket,
-    Traffic,
+    Waits,
     overlapped,
     replica_traffic,
 )
@@ -238,17 +238,17 @@ def test_laws_of_replicas(layout, doublings, byte, forward, backward):
     network = Network(MACHINE)
     found = replica_traffic(layout, network, network.group(ranks), buckets, (forward, backward))
     if ranks == 1:
-        assert (found.busy_s.value, found.exposed_s.value, found.sent_byte) == (0, 0, 0)
+        assert (found.busy.value, found.exposed.value, found.sent_byte) == (0, 0, 0)
         return
     for end in ("value", "low", "high"):
-        assert 0 <= getattr(found.exposed_s, end) <= getattr(found.busy_s, end) * (1 + 1e-9)
-    assert found.busy_s.low <= found.busy_s.value <= found.busy_s.high
-    assert found.exposed_s.low <= found.exposed_s.value <= found.exposed_s.high
+        assert 0 <= getattr(found.exposed, end) <= getattr(found.busy, end) * (1 + 1e-9)
+    assert found.busy.low <= found.busy.value <= found.busy.high
+    assert found.exposed.low <= found.exposed.value <= found.exposed.high
     links = tuple(replace(link, byte_per_s=2 * link.byte_per_s) for link in LINKS)
     faster = Network(replace(MACHINE, links=links))
     again = replica_traffic(layout, faster, faster.group(ranks), buckets, (forward, backward))
-    assert again.exposed_s.value <= found.exposed_s.value * (1 + 1e-9)
-    assert again.busy_s.value <= found.busy_s.value
+    assert again.exposed.value <= found.exposed.value * (1 + 1e-9)
+    assert again.busy.value <= found.busy.value
 
 
 @given(st.sampled_from(COLLECTIVES), st.floats(1.0, 1e10))
@@ -537,12 +537,12 @@ def test_what_experts_keep_for_the_backward_pass():
 def test_a_server_gives_parameters_back_as_they_are():
     network, passes = Network(MACHINE), (1e-3, 2e-3)
 
-    def traffic(compression: float) -> Traffic:
+    def traffic(compression: float) -> Waits:
         layout = Layout(algorithm="parameter_server", compression=compression, overlap=False)
         return replica_traffic(layout, network, network.group(16), [Bucket(1e9, 1e-3)], passes)
 
     whole, quarter = traffic(1.0), traffic(0.25)
-    assert quarter.busy_s.value == pytest.approx(0.625 * whole.busy_s.value, rel=0.01)
+    assert quarter.busy.value == pytest.approx(0.625 * whole.busy.value, rel=0.01)
     assert quarter.sent_byte == 0.25 * whole.sent_byte == 0.25e9
 
 

@@ -18,15 +18,8 @@ from fomkit.bench.model_steps import ProfiledOps, Sample
 from fomkit.bench.record import conditions_before
 from fomkit.core.errors import FomkitError
 from fomkit.frontends.drafting import Request
+from fomkit.frontends.keras import profile
 from fomkit.frontends.keras.inputs import step_values
-from fomkit.frontends.keras.profile import (
-    TracedWorkload,
-    check_workload,
-    nodes_of_step,
-    specs_of,
-    trace_workload,
-    whole_step_of,
-)
 from fomkit.frontends.model_file import run_file, take_workload
 from fomkit.readers.profilers.xplane import JoinedNodes, gap_notes, join_nodes
 from fomkit.readers.profilers.xplane_times import read_plane_times
@@ -49,7 +42,7 @@ def _unfused() -> Iterator[None]:
 class OpTimes:
     """Times a step's ops; ``joined`` is the outcome after steps have run."""
 
-    traced: TracedWorkload
+    traced: profile.TracedWorkload
     values: Any
     folder: str
     joined: JoinedNodes | None = field(default=None, init=False)
@@ -61,7 +54,7 @@ class OpTimes:
         """
         options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
         with _unfused():
-            step = whole_step_of(self.traced.prepared, self.traced.sized.sizes)
+            step = profile.whole_step_of(self.traced.prepared, self.traced.sized.sizes)
 
             def run() -> Any:
                 return step.function(self.values)
@@ -72,7 +65,7 @@ class OpTimes:
                 samples = [watch(run) for _ in range(repeats)]
             finally:
                 tf.profiler.experimental.stop()
-        nodes = nodes_of_step(self.traced.prepared, step, self.traced.sized)
+        nodes = profile.nodes_of_step(self.traced.prepared, step, self.traced.sized)
         self.joined = join_nodes(read_plane_times(self._file()), nodes, len(self.traced.draft.rows))
         return samples
 
@@ -105,11 +98,11 @@ def _time_keras(
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
     number = int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
-    workload = take_workload(run_file(path), request.where, check_workload)
-    traced = trace_workload(workload, request)
+    workload = take_workload(run_file(path), request.where, profile.check_workload)
+    traced = profile.trace_workload(workload, request)
     sizes = traced.sized.sizes
-    values, notes = step_values(workload, specs_of(traced.prepared, sizes), sizes)
-    plain = whole_step_of(traced.prepared, sizes).function
+    values, notes = step_values(workload, profile.specs_of(traced.prepared, sizes), sizes)
+    plain = profile.whole_step_of(traced.prepared, sizes).function
     conditions = conditions_before("tensorflow", str(tf.__version__))
     watch = model_steps.stopwatch()
     times = OpTimes(traced, values, folder) if ops else None

@@ -7,10 +7,10 @@ are the memory of an update.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fomkit.frontends.lowering.calls import FORWARD, Array, Call, Dimensions, TracedOp, add_counts
+from fomkit.frontends.lowering.calls import BACKWARD, FORWARD, Array, Call, Dimensions, TracedOp, add_counts
 
 if TYPE_CHECKING:
     from fomkit.frontends.step import Row
@@ -53,6 +53,13 @@ class RowOwner:
 
     row: TracedOp
     backward: TracedOp | None = None
+
+    def in_pass(self, pass_name: str) -> TracedOp:
+        """Return the row of a pass; that of the backward pass is made when it is first asked for."""
+        if pass_name == FORWARD:
+            return self.row
+        self.backward = self.backward or replace(self.row, pass_name=BACKWARD, parts=[], lines={})
+        return self.backward
 
 
 @dataclass(eq=False, slots=True)

@@ -15,18 +15,8 @@ from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.model import STATE_TENSORS, ModelProfile, Workload
 from fomkit.files import child_process as children
 from fomkit.files.child_process import error_in, run_child
+from fomkit.frontends import model_file
 from fomkit.frontends.layers import GraphNode, Nodes
-from fomkit.frontends.model_file import (
-    KERAS,
-    Framework,
-    check_installed,
-    explain_exception,
-    framework_of_file,
-    framework_of_model,
-    imported,
-    source_tree,
-    trees_of,
-)
 from fomkit.frontends.step import Draft, Route, profile_by_routes
 
 Mode = Literal["train", "infer"]
@@ -57,10 +47,10 @@ def _named_request(path: Path, name: str | None = None) -> dict[str, str]:
     return {"path": str(path.resolve()), "where": str(path), "name": name or path.stem}
 
 
-def _check_request(where: str, mode: str, framework: Framework | Literal["onnx"]) -> None:
+def _check_request(where: str, mode: str, framework: model_file.Framework | Literal["onnx"]) -> None:
     if mode not in ("train", "infer"):
         raise FomkitError(where, f"the mode is {mode!r}. Choose 'train' or 'infer'.")
-    check_installed(framework, where)
+    model_file.check_installed(framework, where)
 
 
 _OTHER = "Profiles of tables and traces are made by 'fomkit import'."
@@ -79,7 +69,7 @@ def _check_file(path: Path, wanted: str, ending: str = ".py") -> None:
             ast.parse(path.read_bytes())
         except (SyntaxError, ValueError) as error:
             wrong = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
-            raise explain_exception(wrong, str(path)) from error
+            raise model_file.explain_exception(wrong, str(path)) from error
 
 
 def profile_file(
@@ -107,7 +97,7 @@ def profile_file(
     """
     where = str(path)
     _check_file(path, "a Python file with a model, for example model.py")
-    framework = framework_of_file(path)
+    framework = model_file.framework_of_file(path)
     _check_request(where, mode, framework)
     wanted = _wanted_sizes(where, batch, sizes)
 
@@ -135,7 +125,7 @@ def profile_graph(path: Path, *, sizes: Mapping[str, int] | None = None) -> tupl
     """Profile a Keras ``model.py`` as `profile_file` does, and return the rows of each node of its graph, too."""
     where = str(path)
     _check_file(path, "the Python file with the Keras model")
-    if framework_of_file(path) != "tensorflow":
+    if model_file.framework_of_file(path) != "tensorflow":
         raise FomkitError(where, "has no TensorFlow model. Give the file of the Keras model that was traced.")
     _check_request(where, "train", "tensorflow")
     wanted = _wanted_sizes(where, None, sizes)
@@ -180,7 +170,7 @@ def is_program(path: Path) -> bool:
     or a PyTorch class or function for distributed training, or it calls what a training loop calls, also in a file
     beside it; and it has no ``inputs`` or ``workload`` at top level, except a tensor that it trains on.
     """
-    tree = source_tree(path) if path.suffix == ".py" else None
+    tree = model_file.source_tree(path) if path.suffix == ".py" else None
     if not isinstance(tree, ast.Module):
         return False
     own = {name for node in tree.body for name in _bound(node)}
@@ -194,15 +184,15 @@ def is_program(path: Path) -> bool:
     if own & _MODEL_FILE and (own & _MODEL_FILE - tensors or not trains_here):
         return False
     # The names of another file may be those of a model file.
-    trees = [tree] if "*" in own else list(trees_of(path))
+    trees = [tree] if "*" in own else list(model_file.trees_of(path))
     nodes = [node for one in trees for node in ast.walk(one)]
     named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
     named |= {node.name.rpartition(".")[2] for node in nodes if isinstance(node, ast.alias)}
-    libraries, calls = {name for one in trees for name in imported(one)}, _called(*trees)
+    libraries, calls = {name for one in trees for name in model_file.imported(one)}, _called(*trees)
     makes = any(name.endswith(_MAKES_TRAINER) for name in named)
     if libraries & _TRAINERS and (makes or calls & _TRAINS):
         return True
-    is_keras = bool(imported(tree) & {*KERAS, "tensorflow"})
+    is_keras = bool(model_file.imported(tree) & {*model_file.KERAS, "tensorflow"})
     if of_trainer and not is_keras and _called(*_run_by(tree, _NOT_YET[:2])) & {"fit", "train"}:
         return True  # by a trainer of any other package
     trains = "backward" in calls and ("model" not in own or "step" in calls or "grad" in named)
@@ -259,9 +249,9 @@ def profile_script(
     """
     where = str(path)
     _check_file(path, "a Python program that trains, for example train.py")
-    framework = framework_of_file(path)
+    framework = model_file.framework_of_file(path)
     _check_request(where, "train", framework)
-    calls = _called(*trees_of(path)) if framework == "keras_torch" else set()
+    calls = _called(*model_file.trees_of(path)) if framework == "keras_torch" else set()
     if "backward" in calls and not calls & _KERAS_LOOP:  # Keras's models in a loop of PyTorch's
         framework = "torch"
     request = {**_named_request(path, name), "arguments": list(arguments)}
@@ -332,7 +322,7 @@ def profile_workload(
 
     `mode`, `batch`, `sizes`: as in `profile_file`; `name`: default: the model's class in lower case.
     """
-    framework = framework_of_model(workload.model)
+    framework = model_file.framework_of_model(workload.model)
     _check_request("profile", mode, framework)
     wanted = _wanted_sizes("profile", batch, sizes)
     if framework != "torch":

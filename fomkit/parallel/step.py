@@ -14,11 +14,11 @@ from operator import mul
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from fomkit.core.errors import FomkitError, nearest_names
-from fomkit.core.interval import Span, add_common
+from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.transformer import Experts, Transformer
-from fomkit.core.units import agree, count_text
-from fomkit.parallel.traffic import Sent, Traffic
+from fomkit.core.units import agree, count_text, sums_by_key
+from fomkit.parallel.traffic import Sent, Waits, add_waits
 from fomkit.prediction.exchange import Exchange
 
 _WORDS = {name: get_args(kind) for name, kind in get_type_hints(Layout).items() if get_origin(kind) is Literal}
@@ -162,11 +162,14 @@ def check_split(shape: Transformer, tensor: int, context: int = 1, *, sequence: 
         raise FomkitError(
             LAYOUT, f"seq {shape.seq:,} is not divisible by 2 × context {context}. Choose another context."
         )
-    pieces = {"heads": shape.heads, **({"kv_heads": shape.kv_heads} if shape.kv_heads != shape.heads else {}),
-              "hidden": shape.hidden, "feed_forward": shape.feed_forward, "shared": shape.shared,
-              "dense_feed_forward": shape.dense_feed_forward,
-              **({"seq": shape.seq} if sequence else {})}  # fmt: skip
-    for name, size in pieces.items():
+    names = ("heads", *("kv_heads",) * (shape.kv_heads != shape.heads), "hidden", "feed_forward", "shared",
+             "dense_feed_forward", *("seq",) * sequence)  # fmt: skip
+    check_shared({name: getattr(shape, name) for name in names}, tensor)
+
+
+def check_shared(sizes: Mapping[str, int], tensor: int) -> None:
+    """Raise for the first size that does not divide among the devices of a tensor group."""
+    for name, size in sizes.items():
         if size % tensor:
             raise FomkitError(
                 LAYOUT, f"{name} {size:,} is not divisible by tensor {tensor}. Choose a divisor of {size:,}."
@@ -348,44 +351,13 @@ def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, 
     {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
     """
     whole = work_s + sum(waits.values())
-    seconds = {name: share * work_s for name, share in work.items()}
-    for name, waited in waits.items():
-        seconds[name] = seconds.get(name, 0.0) + waited
+    seconds = sums_by_key([*((name, share * work_s) for name, share in work.items()), *waits.items()])
     return {name: spent / whole for name, spent in seconds.items()}
-
-
-@dataclass(frozen=True)
-class Waits:
-    """Busy and exposed time of links [s]; ``sources``: the exposed time by time source."""
-
-    busy: Span
-    exposed: Span
-    sources: Mapping[str, float] = field(default_factory=dict)
-
-    def scaled(self, times: float) -> Waits:
-        """Return the waits repeated `times` times."""
-        sources = {name: seconds * times for name, seconds in self.sources.items()}
-        return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources)
 
 
 def unhidden(exchange: Exchange) -> Waits:
     """Return the waits of an exchange that no work hides."""
     return Waits(exchange.time, exchange.time, {exchange.source: exchange.time.value})
-
-
-def of_traffic(traffic: Traffic) -> Waits:
-    """Return the waits for the traffic between replicas."""
-    return Waits(traffic.busy_s, traffic.exposed_s, {traffic.source: traffic.exposed_s.value})
-
-
-def add_waits(parts: Iterable[Waits]) -> Waits:
-    """Add up waits one after the other; the errors of links are common."""
-    found = list(parts)
-    sources: dict[str, float] = {}
-    for one in found:
-        for name, seconds in one.sources.items():
-            sources[name] = sources.get(name, 0.0) + seconds
-    return Waits(add_common(one.busy for one in found), add_common(one.exposed for one in found), sources)
 
 
 def waits_for(

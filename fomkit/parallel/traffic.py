@@ -13,8 +13,9 @@ else outside blocks, and each unit is gathered while the unit before it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import Layout
+from fomkit.core.units import sums_by_key
 from fomkit.prediction.exchange import Exchange, Group, Network
 from fomkit.prediction.links import Collective, bus_factor, weakest
 
@@ -159,19 +161,39 @@ def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], back
     return Waited(busy_s, min(busy_s, max(0.0, free_s - backward_s)))
 
 
-class Traffic(NamedTuple):
-    """Busy and exposed time of a device's link to its replicas [s], the bytes it sends, and the time source."""
+@dataclass(frozen=True)
+class Waits:
+    """Busy and exposed time of a device's links [s]; ``sources``: the exposed time by time source.
 
-    busy_s: Span
-    exposed_s: Span
-    sent_byte: float
-    source: str = "measured"
+    `sent_byte`: bytes that the device sends to other stages or to its replicas.
+    """
 
-    def scaled(self, times: float) -> Traffic:
-        """Return the traffic repeated `times` times."""
-        return Traffic(
-            self.busy_s.scaled(times), self.exposed_s.scaled(times), self.sent_byte * times, self.source
-        )
+    busy: Span
+    exposed: Span
+    sources: Mapping[str, float] = field(default_factory=dict)
+    sent_byte: float = 0.0
+
+    def scaled(self, times: float) -> Waits:
+        """Return the waits repeated `times` times."""
+        sources = {name: seconds * times for name, seconds in self.sources.items()}
+        return Waits(self.busy.scaled(times), self.exposed.scaled(times), sources, self.sent_byte * times)
+
+
+def add_waits(parts: Iterable[Waits]) -> Waits:
+    """Add up waits one after the other; the errors of links are common."""
+    found = list(parts)
+    sources = sums_by_key(one for part in found for one in part.sources.items())
+    busy, exposed = (add_common([getattr(one, name) for one in found]) for name in ("busy", "exposed"))
+    return Waits(busy, exposed, sources, sum(one.sent_byte for one in found))
+
+
+def _simulated(
+    at: Callable[[str], Waited], exchanges: Iterable[Exchange], level: float, sent_byte: float
+) -> Waits:
+    """Return waits that are simulated at each of the `ENDS`; their source is the weakest of the ``exchanges``."""
+    ends = zip(*map(at, ENDS), strict=True)
+    busy, exposed = (Span(value, low, high, level) for value, low, high in ends)
+    return Waits(busy, exposed, {weakest(one.source for one in exchanges): exposed.value}, sent_byte)
 
 
 def _sum_kind(layout: Layout) -> Collective:
@@ -229,19 +251,11 @@ def _sent_byte(layout: Layout, bucket: Bucket, group: Group, parameter_share: fl
     return factor * bucket.byte * (sums + gathers)
 
 
-def _time_source(layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket]) -> str:
-    """Return the time source of sums and gathers, the weakest of all."""
-    exchanges = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
-    names: tuple[Collective, ...] = (_sum_kind(layout), "all_gather") if layout.zero else (_sum_kind(layout),)
-    found = (network.exchange(name, *one, layout.algorithm, layout.servers) for name in names for one in exchanges)
-    return weakest(one.source for one in found)
-
-
 def replica_traffic(
     layout: Layout, network: Network, group: Group, buckets: Sequence[Bucket], passes: tuple[float, float],
     parameter_share: float = 1.0,
-) -> Traffic:  # fmt: skip
-    """Return the traffic of one step between replicas.
+) -> Waits:  # fmt: skip
+    """Return the waits for the traffic of one step between replicas.
 
     `group`: the replicas; `buckets`: gradients in the order of the backward pass; those with a group of their own
     are added up there; `passes`: forward and backward time of the last microbatch, which hide communication [s];
@@ -249,14 +263,16 @@ def replica_traffic(
     """
     if group.ranks == 1:
         nothing = Span.exact(0.0, network.level)
-        return Traffic(nothing, nothing, 0.0)
-    ends = [waited(layout, network, group, buckets, passes, parameter_share, end) for end in ENDS]
-    busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
-    source = _time_source(layout, network, group, buckets)
+        return Waits(nothing, nothing, {"measured": 0.0})
     if layout.algorithm == "parameter_server":
-        return Traffic(busy, exposed, sum(bucket.byte for bucket in buckets) * layout.compression, source)
-    sent = sum(_sent_byte(layout, bucket, bucket.group or group, parameter_share) for bucket in buckets)
-    return Traffic(busy, exposed, sent, source)
+        sent = sum(bucket.byte for bucket in buckets) * layout.compression
+    else:
+        sent = sum(_sent_byte(layout, bucket, bucket.group or group, parameter_share) for bucket in buckets)
+    names: tuple[Collective, ...] = (_sum_kind(layout), "all_gather") if layout.zero else (_sum_kind(layout),)
+    each = {(bucket.byte * layout.compression, bucket.group or group) for bucket in buckets}
+    exchanges = (network.exchange(name, *one, layout.algorithm, layout.servers) for name in names for one in each)
+    simulate = partial(waited, layout, network, group, buckets, passes, parameter_share)
+    return _simulated(simulate, exchanges, network.level, sent)
 
 
 COLLECTIVES: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
@@ -343,24 +359,13 @@ def sharded_wait(layout: Layout, network: Network, of: Sharding, microbatches: i
     return Waited(*((microbatches - 1) * one + other for one, other in zip(before, last, strict=True)))
 
 
-def mean_traffic(each: Sequence[Traffic], shares: Sequence[float]) -> Traffic:
-    """Return the mean of some traffic by shares whose sum is 1; their times have errors in common."""
-    if len(each) == 1:
-        return each[0]
-    parts = [one.scaled(share) for one, share in zip(each, shares, strict=True)]
-    busy, exposed = (add_common([getattr(one, name) for one in parts]) for name in ("busy_s", "exposed_s"))
-    return Traffic(busy, exposed, sum(one.sent_byte for one in parts), weakest(one.source for one in each))
-
-
-def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Traffic:
-    """Return the traffic of one step between replicas that shard gradients, and with zero 3 parameters."""
-    ends = [sharded_wait(layout, network, of, microbatches, end) for end in ENDS]
-    busy, exposed = (Span(value, low, high, network.level) for value, low, high in zip(*ends, strict=True))
+def sharded_traffic(layout: Layout, network: Network, of: Sharding, microbatches: int) -> Waits:
+    """Return the waits for replicas that shard gradients, and with zero 3 parameters, in one step."""
     byte = (of.gather_byte, of.scatter_byte * layout.compression)
     found = [_exchanges(unit, layout, network, byte) for unit in (of.block, of.root)]
-    source = weakest(one.source for unit in found for exchanges in unit for one in exchanges)
     scatters = microbatches if layout.scatter == "each" else 1
     gathers = microbatches * layout.gathers
     sent = of.blocks * of.block.sent_byte(gathers, of.gather_byte, scatters * byte[1])
     sent += of.root.sent_byte(microbatches, of.gather_byte, scatters * byte[1])
-    return Traffic(busy, exposed, sent, source)
+    exchanges = (one for unit in found for some in unit for one in some)
+    return _simulated(partial(sharded_wait, layout, network, of, microbatches), exchanges, network.level, sent)

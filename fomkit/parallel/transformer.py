@@ -29,7 +29,7 @@ from fomkit.core.model import BATCH
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Stack, Transformer
 from fomkit.ops.fusion import IMPL, Fusion, Part
 from fomkit.parallel.kernels import ALONE, Many, Mode, Row, Sharing, Split, Step, Stream, tensors_of, update_rows
-from fomkit.parallel.step import words_of_one
+from fomkit.parallel.step import check_shared, words_of_one
 from fomkit.prediction.exchange import REPLAYED
 
 NOTHING = Many(0)
@@ -368,11 +368,7 @@ def one_of_group(
             LAYOUT,
             f"tensor {tensor} is not divisible by kv_heads {sizes.kv_heads}. Choose a divisor or a multiple.",
         )
-    for name, size in split.items():
-        if size % tensor:
-            raise FomkitError(
-                LAYOUT, f"{name} {size:,} is not divisible by tensor {tensor}. Choose a divisor of {size:,}."
-            )
+    check_shared(split, tensor)
     parts = {"kv_heads": 1, **{name: size // tensor for name, size in split.items()}}
     return replace(sizes, vocabulary=-(-sizes.vocabulary // tensor), **parts)
 

@@ -33,7 +33,7 @@ from fomkit.prediction.exact import hits, settle_engines, settled_ops
 from fomkit.prediction.families import families, fitted, servable, training_rows
 from fomkit.prediction.gp import distances
 from fomkit.prediction.interpolate import as_fit, features_of
-from fomkit.prediction.rates import FITTED, binding, rates, throttled
+from fomkit.prediction.rates import FITTED, bounds, rates, throttled
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
 SCHEMA = "fomkit/explain/1"
@@ -196,12 +196,12 @@ def _floor(row: Record, machine: Machine) -> Floor:
 
     The rates are those of the prediction: for times from facts, the peak that the power limit sustains.
     """
-    known = rates(throttled(machine) if row["time_source"] == "roofline" else machine, row["dtype"], row["engine"])
-    bound = binding(row, known)
-    return {
-        "compute": _rate(known.flop_per_s, row["flop"]), "memory": _rate(known.byte_per_s, row["byte"]),
-        "binding": None if bound is None else bound.name, "time_s": None if bound is None else bound.floor_s,
-    }  # fmt: skip
+    machine = throttled(machine) if row["time_source"] == "roofline" else machine
+    known, found = rates(machine, row["dtype"], row["engine"]), bounds(pd.DataFrame([row]), machine)
+    return as_content(
+        Floor, compute=_rate(known.flop_per_s, row["flop"]), memory=_rate(known.byte_per_s, row["byte"]),
+        binding=None if isnan(found.floor_s[0]) else found.names.at(0), time_s=found.floor_s[0],
+    )  # fmt: skip
 
 
 def _span(row: Record, factor: float) -> Ends:

@@ -22,30 +22,13 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.measurement import device_kind
 from fomkit.core.model import BATCH, IMPL_BY_DEFAULT, STATE_TENSORS, TO_SHORT, ModelProfile
 from fomkit.core.units import BINARY, ITEM_BYTE, memory_text
+from fomkit.ops import precision
 from fomkit.ops.autocast import narrow_order
 from fomkit.ops.check import check_table
 from fomkit.ops.columns import cached
 from fomkit.ops.conv_methods import im2col_byte
-from fomkit.ops.precision import (
-    DEFAULTS,
-    Formats,
-    choose_formats,
-    computes_in_16,
-    keeps_weights,
-    narrows,
-    stored_byte,
-)
 from fomkit.ops.resize import resize_ops, sizes_used
-from fomkit.plan.memory import (
-    BY_SIZES,
-    Held,
-    Standing,
-    Use,
-    largest_that_fits,
-    memory_use,
-    part_held,
-    standing_memory,
-)
+from fomkit.plan import memory
 from fomkit.plan.options import Options, choose_sizes
 
 STEPS = 8
@@ -85,7 +68,7 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
 
     def counted() -> bool:
         ops = resize_ops(model.ops, model.sizes, model.name)
-        standing, rules = standing_memory(ops), {*ops["rule"].dropna()} - {""}
+        standing, rules = memory.standing_memory(ops), {*ops["rule"].dropna()} - {""}
         every = ITEM_BYTE["fp32"] * (model.parameters_total or 0)
         if standing is None or {*map(STATE_TENSORS.get, rules)} != {STATE_TENSORS["adam"]}:
             return False
@@ -94,7 +77,7 @@ def _counted_by_sizes(model: ModelProfile) -> bool:
     return cached(model.ops, None, f"by sizes {shape} {model.parameters_total}", counted)
 
 
-def held_by_sizes(model: ModelProfile, sizes: Mapping[str, int]) -> Held | None:
+def held_by_sizes(model: ModelProfile, sizes: Mapping[str, int]) -> memory.Held | None:
     """Return the memory by role of a transformer's training step on one device, as a layout of data=1 counts it.
 
     None where the order of the ops counts, or the ops are not those of the sizes.
@@ -104,7 +87,7 @@ def held_by_sizes(model: ModelProfile, sizes: Mapping[str, int]) -> Held | None:
     from fomkit.core.job import Layout
 
     shape = replace(model.transformer, seq=sizes.get("seq", model.transformer.seq))
-    return part_held(shape, Layout(), sizes[BATCH], 1, 1)
+    return memory.part_held(shape, Layout(), sizes[BATCH], 1, 1)
 
 
 def peak_byte(
@@ -122,7 +105,7 @@ def peak_byte(
 
 def step_memory(
     model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
-) -> Use | None:
+) -> memory.Use | None:
     """Trace the memory use of a model's step; None where the profile has no order of its ops.
 
     `sizes`: the named sizes; `workspace`: of each op [byte]; default: a convolution's im2col of one sample.
@@ -140,7 +123,7 @@ def step_memory(
     if workspace is not None:
         return _followed_step(model, model.order, sizes, workspace)
     # Cached: each what-if and each machine queries the same step.
-    known: dict[tuple[tuple[str, int], ...], Use] = cached(model.order, model.ops, "memory of steps", dict)
+    known: dict[tuple[tuple[str, int], ...], memory.Use] = cached(model.order, model.ops, "memory of steps", dict)
     key = tuple(sorted(sizes.items()))
     if key not in known:
         while len(known) >= STEPS:
@@ -151,11 +134,11 @@ def step_memory(
 
 def _followed_step(
     model: ModelProfile, order: pd.DataFrame, sizes: Mapping[str, int], workspace: NDArray[np.float64]
-) -> Use:
+) -> memory.Use:
     where = f"{model.name}, order"
     resized = resize_ops(order, sizes, where)
     check_table(resized, "ORDER", where)
-    return memory_use(resized, model.ops, workspace, where)
+    return memory.memory_use(resized, model.ops, workspace, where)
 
 
 def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: float) -> int | None:
@@ -168,7 +151,7 @@ def largest_batch(model: ModelProfile, sizes: Mapping[str, int], capacity_byte: 
         needed = peak_byte(model, {**sizes, BATCH: batch}, workspace)
         return needed is not None and needed <= capacity_byte
 
-    return largest_that_fits(fits)
+    return memory.largest_that_fits(fits)
 
 
 RESERVE = (1 / 80, 0.5 * BINARY["Gi"])
@@ -259,7 +242,7 @@ def reserve_text(reserve: Fact) -> str:
     return f"{value} ({low} to {high})" if reserve.low < reserve.high else value
 
 
-def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> ModelProfile | None:
+def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: precision.Formats) -> ModelProfile | None:
     """Return a model whose order is that of a step in these formats: as autocast keeps tensors, packed weights.
 
     Without an order: the model itself, if its memory is counted by the sizes of a transformer in these formats.
@@ -267,17 +250,19 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
     bits in 32, and trainings in Keras, whose norms keep wide copies by other rules.
     """
     if model.order is None:
-        as_traced = formats.name in DEFAULTS and computes_in_16(model.ops)
-        return model if (as_traced or formats.name in BY_SIZES) and _counted_by_sizes(model) else None
+        as_traced = formats.name in precision.DEFAULTS and precision.computes_in_16(model.ops)
+        return model if (as_traced or formats.name in memory.BY_SIZES) and _counted_by_sizes(model) else None
     ops = resize_ops(model.ops, sizes, model.name)
-    in_16, framework = computes_in_16(ops), model.traced_with.get("framework")
+    in_16, framework = precision.computes_in_16(ops), model.traced_with.get("framework")
     if formats.stream == "fp32" and in_16:
         return None
-    if narrows(ops, formats):
-        if formats.low or (not in_16 and framework in ("tensorflow", "keras") and keeps_weights(ops, formats)):
+    if precision.narrows(ops, formats):
+        if formats.low or (
+            not in_16 and framework in ("tensorflow", "keras") and precision.keeps_weights(ops, formats)
+        ):
             return None
         return model if in_16 else _as_autocast(model, model.order, formats)
-    stored = stored_byte(ops, formats)
+    stored = precision.stored_byte(ops, formats)
     if not stored:
         return model
     weights = model.order["role"].eq("parameter")
@@ -287,7 +272,7 @@ def in_formats(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) 
     return replace(model, order=model.order.assign(output_byte=byte.astype(object).where(~weights, left)))
 
 
-def _as_autocast(model: ModelProfile, order: pd.DataFrame, formats: Formats) -> ModelProfile:
+def _as_autocast(model: ModelProfile, order: pd.DataFrame, formats: precision.Formats) -> ModelProfile:
     """Return a model traced in fp32 with the order of a step in 16 bits, derived once for all sizes.
 
     Its convolutions are narrow, too: they decide the workspace.
@@ -295,7 +280,7 @@ def _as_autocast(model: ModelProfile, order: pd.DataFrame, formats: Formats) -> 
 
     def derived() -> tuple[pd.DataFrame, pd.DataFrame]:
         numbers, sized = (resize_ops(table, model.sizes, model.name) for table in (model.ops, order))
-        trains, ops = keeps_weights(numbers, formats), model.ops
+        trains, ops = precision.keeps_weights(numbers, formats), model.ops
         narrow = ops["dtype"].astype(object).mask(ops["kind"].eq("conv") & ops["dtype"].eq("fp32"), formats.stream)
         found = narrow_order(ops, numbers, order, sized, formats.stream, trains=trains)
         return found, ops.assign(dtype=narrow)
@@ -308,31 +293,33 @@ def _as_autocast(model: ModelProfile, order: pd.DataFrame, formats: Formats) -> 
 def held_of_step(
     model: ModelProfile, machine: Machine, options: Options, of_role: Mapping[str, float],
     *, accumulates: bool = False,
-) -> Held | None:  # fmt: skip
+) -> memory.Held | None:  # fmt: skip
     """Return the memory by role at the peak of a step; None where it is unknown.
 
     `of_role`, `accumulates`: as of `Use.held`.
     """
     sizes, framework = choose_sizes(model, options.wanted_sizes), model.traced_with.get("framework", "")
-    stored = in_formats(model, sizes, choose_formats(options.precision, framework, machine, model.ops))
+    stored = in_formats(model, sizes, precision.choose_formats(options.precision, framework, machine, model.ops))
     use = step_memory(stored, sizes) if stored is not None and can_follow(stored, sizes) else None
     return None if use is None else use.held(of_role, accumulates=accumulates)
 
 
-_NOTHING = Standing(0.0, 0.0, 0.0)  # known to be held: what is unknown cannot show that a step does not fit
+_NOTHING = memory.Standing(0.0, 0.0, 0.0)  # known to be held: what is unknown cannot show that a step does not fit
 
 
-def standing_in(model: ModelProfile, sizes: Mapping[str, int], formats: Formats) -> Standing | None:
+def standing_in(
+    model: ModelProfile, sizes: Mapping[str, int], formats: precision.Formats
+) -> memory.Standing | None:
     """Return the memory that every step in some formats holds; None where it is unknown."""
     ops = resize_ops(model.ops, sizes, model.name)
     kept = ops[ops["op"] != TO_SHORT] if formats.stream == "fp32" else ops  # fp32 needs no copies in 16 bits
-    standing = standing_memory(kept, model.parameters_total)
+    standing = memory.standing_memory(kept, model.parameters_total)
     if standing is None:
         return None
-    return standing._replace(parameter=standing.parameter - stored_byte(ops, formats))
+    return standing._replace(parameter=standing.parameter - precision.stored_byte(ops, formats))
 
 
-def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> Fit:
+def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: precision.Formats) -> Fit:
     """Check whether a step fits in the device's memory; without its activations, only whether it cannot fit."""
     if machine.device.capacity_byte is None:
         return UNKNOWN_FIT
@@ -348,7 +335,9 @@ def fit_of(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], form
 NO_BATCH = "no batch fits"
 
 
-def batch_that_fits(model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: Formats) -> str:
+def batch_that_fits(
+    model: ModelProfile, machine: Machine, sizes: Mapping[str, int], formats: precision.Formats
+) -> str:
     """Name the batch that fits where a step in some formats does not fit a device's memory; "" where unknown."""
     capacity, room = machine.device.capacity_byte, room_byte(machine)
     if capacity is None or room is None:

@@ -23,14 +23,11 @@ from fomkit.ops.resize import resize_ops
 from fomkit.parallel.step import (
     Notes,
     ParallelStep,
-    Waits,
-    add_waits,
     microbatches_of,
-    of_traffic,
     step_coverage,
     unhidden,
 )
-from fomkit.parallel.traffic import Bucket, buckets_of, replica_traffic, waited
+from fomkit.parallel.traffic import Bucket, Waits, add_waits, buckets_of, replica_traffic, waited
 from fomkit.plan.coverage import with_wait
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory
@@ -251,12 +248,12 @@ class ReplicaStep:
         norms, clip = self._norms(group, self.network).scaled(count), self._clip(self.gradient_byte(), devices)
         compute, done = add_common([work, clip]), self._work(micro, count, update_share, late_s)
         held = self.held(devices, samples)
-        links = add_waits([of_traffic(traffic), norms])
+        links = add_waits([traffic, norms])
         return ParallelStep(
             layout=layout, devices=devices, replicas=layout.replicas(devices), samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=zero,
-            replicas_s=add_common([traffic.exposed_s, norms.exposed]),
-            wall_s=add_independent([compute, traffic.exposed_s, norms.exposed]),
+            replicas_s=add_common([traffic.exposed, norms.exposed]),
+            wall_s=add_independent([compute, traffic.exposed, norms.exposed]),
             passes={} if layout.zero == 3 or "forward" not in passes else {"forward": forward.scaled(count)},
             sent_byte={"replicas": traffic.sent_byte},
             memory_byte=None if held is None else sum(held.values()),

@@ -21,17 +21,7 @@ from fomkit.core.model import ModelProfile
 from fomkit.core.transformer import ATTENTION, UPDATE
 from fomkit.core.units import sums_by_key
 from fomkit.ops.tables import PASSES, SOURCES
-from fomkit.plan.coverage import (
-    IN_COMMON,
-    OF_TABLE,
-    ON_ONE_CHIP,
-    TABLES,
-    Uses,
-    chip_of,
-    common_on_chip,
-    use_widths,
-    uses_of,
-)
+from fomkit.plan import coverage
 from fomkit.plan.options import overheads, waits_by_block
 
 Array = NDArray[np.float64]
@@ -52,7 +42,7 @@ COMMON_OF: Mapping[tuple[str, str], float] = {("conv", "roofline"): 0.2, ("gemm"
 
 def common_of(kind: str, source: str) -> float:
     """Return the share of the variance of an op's error that is common to all ops of its kind and time source."""
-    return COMMON_OF.get((kind, source), COMMON_BY_TABLE if source in TABLES else COMMON)
+    return COMMON_OF.get((kind, source), COMMON_BY_TABLE if source in coverage.TABLES else COMMON)
 
 
 class Ops(NamedTuple):
@@ -112,7 +102,7 @@ def ops_in(
     seconds: Array,
 ) -> Ops:
     """Make ops from their time sources (n, s), and the times of one and of all executions (3, n, s) [s]."""
-    return Ops(kinds, seconds, sources, OF_TABLE[sources], same_ops(kinds, passes, sources, times[0]))
+    return Ops(kinds, seconds, sources, coverage.OF_TABLE[sources], same_ops(kinds, passes, sources, times[0]))
 
 
 def ops_of(timed: pd.DataFrame) -> Ops:
@@ -275,7 +265,7 @@ class DeviceTimes(NamedTuple):
     shared: Array
 
 
-def device_times(ops: Ops, uses: Uses, level: float, bare: int = 0) -> DeviceTimes:
+def device_times(ops: Ops, uses: coverage.Uses, level: float, bare: int = 0) -> DeviceTimes:
     """Add up the ops of each variant, which a device runs one after the other.
 
     Ops of one kind and time source form a family, priced by one estimator. A part of the errors in a family is
@@ -300,7 +290,7 @@ def device_times(ops: Ops, uses: Uses, level: float, bare: int = 0) -> DeviceTim
         squares.append(common[-1] + own)
     below, above = squares
     in_use = slice(0, width - bare)
-    for less, more in use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level):
+    for less, more in coverage.use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level):
         below[in_use] += less**2
         above[in_use] += more**2
     value = seconds[0].sum(0)
@@ -309,7 +299,7 @@ def device_times(ops: Ops, uses: Uses, level: float, bare: int = 0) -> DeviceTim
     return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
 
 
-_ALONE: Uses = {}
+_ALONE: coverage.Uses = {}
 
 
 @dataclass(frozen=True)
@@ -350,7 +340,7 @@ class StepTime:
         return self.paced_s if self.late_s > 0 else self.host_launch_s
 
 
-def device_time(timed: pd.DataFrame, level: float, uses: Uses = _ALONE) -> Span:
+def device_time(timed: pd.DataFrame, level: float, uses: coverage.Uses = _ALONE) -> Span:
     """Add up ops that a device runs one after the other; rows without a time are left out.
 
     `timed`: a TIMED table; `level`: the level of its intervals; `uses`: the error that use in a step adds to
@@ -365,20 +355,20 @@ def _spans(found: DeviceTimes, level: float) -> list[Span]:
 
 
 def device_spans(
-    ops: Ops, which: NDArray[np.bool_], machine: Machine, level: float, uses: Uses, work: str
+    ops: Ops, which: NDArray[np.bool_], machine: Machine, level: float, uses: coverage.Uses, work: str
 ) -> list[Span]:
     """Return the device time of sets of ops, the first of which are all; they share the errors of the whole.
 
     `ops`: one variant of n ops; `which` (m, n): the ops of each set; `work`: name and number formats of what is
     timed, of which two boards of one chip have errors in common; "" for none.
     """
-    bare, chip = 0, chip_of(machine) if work else ""
+    bare, chip = 0, coverage.chip_of(machine) if work else ""
     if chip:
-        which, bare = np.concatenate([which, IN_COMMON[:, ops.sources[:, 0]]]), len(ON_ONE_CHIP)
+        which, bare = np.concatenate([which, coverage.IN_COMMON[:, ops.sources[:, 0]]]), len(coverage.ON_ONE_CHIP)
     found = device_times(ops._replace(seconds=ops.seconds * which.T), uses, level, bare)
     sets = _spans(found, level)[: len(which) - bare]
     width_s = sets[0].high - sets[0].low
-    common = common_on_chip(found.ends[:, -bare:], width_s, chip, work) if chip and width_s > 0 else ()
+    common = coverage.common_on_chip(found.ends[:, -bare:], width_s, chip, work) if chip and width_s > 0 else ()
     return [replace(span, shared=sets[0].shared, common=common) for span in sets]
 
 
@@ -425,7 +415,11 @@ def terms_beside(started: Started, machine: Machine, device_s: Span) -> Terms:
 
 
 def roll_up_step(
-    timed: pd.DataFrame | StepRows, machine: Machine, level: float, uses: Uses | None = None, work: str = ""
+    timed: pd.DataFrame | StepRows,
+    machine: Machine,
+    level: float,
+    uses: coverage.Uses | None = None,
+    work: str = "",
 ) -> StepTime:
     """Add up one step.
 
@@ -436,7 +430,7 @@ def roll_up_step(
     """
     rows = step_rows(timed) if isinstance(timed, pd.DataFrame) else timed
     names, which = _pass_masks(rows.passes)
-    uses, work = uses_of(machine) if uses is None else uses, work and f"{work}, {' '.join(rows.formats)}"
+    uses, work = coverage.uses_of(machine) if uses is None else uses, work and f"{work}, {' '.join(rows.formats)}"
     device_s, *of_passes = device_spans(rows.ops, which, machine, level, uses, work)
     terms = terms_beside(rows.started, machine, device_s)
     together = [(rows.bound, device_s), ("launch", terms.host_s), (INPUT, terms.input_s)]

@@ -20,8 +20,8 @@ from fomkit.core.transformer import ATTENTION, UPDATE, Transformer
 from fomkit.core.units import sums_by_key
 from fomkit.ops.pricing import add_costs
 from fomkit.parallel import kernels, traffic, transformer
-from fomkit.parallel.step import Waits, add_waits, waits_for
-from fomkit.parallel.traffic import Sent
+from fomkit.parallel.step import waits_for
+from fomkit.parallel.traffic import Sent, Waits, add_waits
 from fomkit.plan.coverage import Uses, check_covered, host_source, uses_of
 from fomkit.plan.memory import SHORT_BYTE
 from fomkit.plan.options import HOST_OP_S

@@ -100,15 +100,15 @@ class TransformerStep:
         blocks = self.plan.pieces(self.layout, samples).blocks
         return [one.passes(self.layout.recompute, host_s) for one in blocks]
 
-    def _stage_waits(self, samples: float, sharing: int) -> tuple[step.Waits, float]:
-        """Return the waits of a stage for its neighbours in one microbatch [s], and the bytes that it sends.
+    def _stage_waits(self, samples: float, sharing: int) -> traffic.Waits:
+        """Return the waits of a stage for its neighbours in one microbatch.
 
         Devices are ordered by tensor group, then by context group and replica, which together are ``sharing``
         gradients, then by stage (Megatron-LM's order).
         """
         layout = self.layout
         if layout.pipeline == 1:
-            return step.unhidden(Exchange(Span.exact(0.0, self.level), "measured")), 0.0
+            return step.unhidden(Exchange(Span.exact(0.0, self.level), "measured"))
         byte = self.plan.stream_byte(samples)
         far = self.network.node_devices <= layout.tensor * sharing
         sent = self.network.send(byte / layout.tensor, "system" if far else "node")
@@ -116,7 +116,9 @@ class TransformerStep:
         if not layout.sequence and layout.tensor > 1:
             one.append(self.network.exchange("all_gather", byte, self.network.group(layout.tensor)))
         times = 2 * layout.interleave
-        return step.add_waits(map(step.unhidden, one)).scaled(times), times * byte / layout.tensor
+        return replace(
+            traffic.add_waits(map(step.unhidden, one)).scaled(times), sent_byte=times * byte / layout.tensor
+        )
 
     @cached_property
     def _block_pieces(self) -> list[tuple[float, float]]:
@@ -188,13 +190,16 @@ class TransformerStep:
         """Return the share of each kind among the blocks."""
         return [many / self.shape.blocks for many, _ in self.shape.kinds]
 
-    def _traffic(self, replicas: int, samples: float, count: int) -> traffic.Traffic:
-        """Return the traffic between replicas in a step of `count` microbatches."""
+    def _traffic(self, replicas: int, samples: float, count: int) -> traffic.Waits:
+        """Return the waits for the traffic between replicas in a step of `count` microbatches."""
         passes = self._passes(samples)
         if self.layout.zero > 1 and replicas > 1:
             sharded = [traffic.sharded_traffic(self.layout, self.network, one, count)
                        for one in self._shards(replicas, passes)]  # fmt: skip
-            return traffic.mean_traffic(sharded, self._shares_of_kinds())
+            if len(sharded) == 1:
+                return sharded[0]
+            shares = self._shares_of_kinds()
+            return traffic.add_waits(one.scaled(share) for one, share in zip(sharded, shares, strict=True))
         return traffic.replica_traffic(self.layout, self.network, *self._sums(replicas, passes))
 
     def replicas_wait(self, devices: int, samples: int, network: Network, end: str) -> float:
@@ -242,8 +247,8 @@ class TransformerStep:
         micro, count = self._schedule(samples, replicas)
         sharing = replicas * layout.context
         stages = self._stages(micro)
-        between, between_byte = self._stage_waits(micro, sharing)
-        waits = [step.add_waits([stage.waits, between]) for stage, _ in stages]
+        between = self._stage_waits(micro, sharing)
+        waits = [traffic.add_waits([stage.waits, between]) for stage, _ in stages]
         totals = [one.work_s.value + wait.exposed.value for (one, _), wait in zip(stages, waits, strict=True)]
         all_stages = [total for total, (_, many) in zip(totals, stages, strict=True) for _ in range(many)]
         slowest = max(range(len(stages)), key=totals.__getitem__)
@@ -255,11 +260,11 @@ class TransformerStep:
         busy = self.plan.step(busiest, count, update, layout.launch, alone)
         compute, inner = busy.work_s, waits[slowest].scaled(count)
         tied = step.unhidden(self._tied_words(replicas))
-        links = step.add_waits([inner, step.of_traffic(sent), tied])
+        links = traffic.add_waits([inner, sent, tied])
         idle = busiest.work_s.scaled(count * (stretch - 1))
         bubble = add_independent([idle, inner.exposed.scaled(stretch - 1)])
         input_s, extra_s = terms_of(self.machine, compute)
-        exposed = [inner.exposed.scaled(stretch), sent.exposed_s, tied.exposed]
+        exposed = [inner.exposed.scaled(stretch), sent.exposed, tied.exposed]
         wall = add_independent([add_common([compute, idle]), *exposed])
         wall = add_common([wall if input_s is None else longest_of([wall, input_s]), extra_s])
         spent = {name: busy.by_source.get(name, 0.0) for name in TIME_SOURCES}
@@ -269,9 +274,10 @@ class TransformerStep:
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
-            replicas_s=sent.exposed_s,
-            wall_s=wall,
-            sent_byte={**self._sent(micro, count), "pipeline": between_byte * count, "replicas": sent.sent_byte},
+            replicas_s=sent.exposed, wall_s=wall,
+            sent_byte={
+                **self._sent(micro, count), "pipeline": between.sent_byte * count, "replicas": sent.sent_byte,
+            },
             memory_byte=sum(part_held(self.shape, layout, micro, count, sharing).values()),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if input_s is None else (),

@@ -110,8 +110,7 @@ def with_repeats(found: Answers, family: Known, interval: float) -> Answers:
     if not spread > 0:
         return found
     apart = np.hypot(np.log(found.times / found.times[0]), [[0.0], [spread], [spread]])
-    times = found.times[0] * np.exp(apart * np.array([[0.0], [-1.0], [1.0]]))
-    return Answers(found.index, times, found.source, found.limit, found.evidence)
+    return found.timed(found.times[0] * np.exp(apart * np.array([[0.0], [-1.0], [1.0]])))
 
 
 class Known(Protocol):
@@ -169,26 +168,22 @@ def with_vectors(
     # launch cost the table alone knows any start.
     of_table = (thin[at] < 1) | (machine.device.launch_s is None)
     start_s = np.where(of_table, _start_s(family), 0.0)
-    times = found.times.copy()
     # The start is as uncertain as the time that it replaces.
     raised = np.maximum(start_s / from_rates.times[0], 1.0)
     elsewhere = np.log(from_rates.times * raised)
-    times[:, at] = np.exp(mix(np.log(times[:, at]), elsewhere, share[at], interval))
+    times = np.exp(mix(np.log(found.times[:, at]), elsewhere, share[at], interval))
     mostly = np.flatnonzero(share[at] > 0.5)
     source, bound = (
         one.replaced(at[mostly], other.taken(mostly))
         for one, other in ((found.source, from_rates.source), (found.limit, from_rates.limit))
     )
-    places = {int(place): number for number, place in enumerate(at.tolist())}
 
-    def evidence(place: int) -> str:
-        if place not in places:
-            return found.evidence(place)
-        words = f"{share[place]:.0%} of the weight as matrix-vector products: {from_rates.evidence(places[place])}"
-        words += ", at least the start that its table shows" * bool(raised[places[place]] > 1)
+    def evidence(number: int, place: int) -> str:
+        words = f"{share[place]:.0%} of the weight as matrix-vector products: {from_rates.evidence(number)}"
+        words += ", at least the start that its table shows" * bool(raised[number] > 1)
         return f"{words}; {found.evidence(place)}"
 
-    return Answers(rows.index, times, source, bound, evidence)
+    return found.changed(at, times, evidence, source, bound)
 
 
 def _octaves(rows: Rows, known: Rows) -> Iterator[Matrix]:
@@ -347,7 +342,6 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
     offset = np.exp(_offsets(near, nearest, above, noise))
     if len(here) < len(at) or not np.isfinite(offset).all():
         return found
-    times = found.times.copy()
     elsewhere = np.log(here.times)
     if missed is not None:  # near timed products their errors count, far away those of facts for any machine
         away, near_by = np.minimum(away[at] / CORRECTED_OCTAVES, 1.0), missed.by_facts
@@ -355,21 +349,14 @@ def with_facts(rows: Rows, found: Answers, family: Known, machine: Machine, inte
         elsewhere = elsewhere[0] + np.array([[0.0], [-1.0], [1.0]]) * np.sqrt(variance)
     start_s = max(_start_s(family), 1e-12)
     elsewhere = np.maximum(elsewhere + np.log(offset), np.log(start_s))
-    own = np.log(times[:, at])
-    both = (
-        missed.average(own, elsewhere, share[at], interval) if missed else mix(own, elsewhere, share[at], interval)
-    )
-    times[:, at] = np.exp(both)
-    places = dict(zip(at.tolist(), range(len(at)), strict=True))
+    average = missed.average if missed else mix
+    times = np.exp(average(np.log(found.times[:, at]), elsewhere, share[at], interval))
 
-    def evidence(place: int) -> str:
-        words = found.evidence(place)
-        if place not in places:
-            return words
-        number = places[place]
-        return f"{words}; {share[place]:.0%} of the weight: {offset[number]:.2g} × {here.evidence(number)}"
+    def evidence(number: int, place: int) -> str:
+        more = f"{share[place]:.0%} of the weight: {offset[number]:.2g} × {here.evidence(number)}"
+        return f"{found.evidence(place)}; {more}"
 
-    return Answers(found.index, times, found.source, found.limit, evidence)
+    return found.changed(at, times, evidence)
 
 
 def with_growth(
@@ -404,22 +391,18 @@ def with_growth(
         edge = resized(edge, np.full(len(at), SIDES.index(name)), np.minimum(size[at], most[name]))
     known, growth = table(edge), mean(larger) - mean(edge)
     wider = op_half_width(interval) * ALONE * octaves.sum(0)[at]
-    times, ends = found.times.copy(), np.log(known.times)
+    ends = np.log(known.times)
     ends = (
         ends[0]
         + growth
         + np.stack([0 * wider, *(side * np.hypot(wider, ends[at] - ends[0]) for at, side in ((1, -1), (2, 1)))])
     )
-    times[:, at] = np.exp(mix(np.log(times[:, at]), ends, share[at], interval))
-    places = {int(place): number for number, place in enumerate(at.tolist())}
+    times = np.exp(mix(np.log(found.times[:, at]), ends, share[at], interval))
 
-    def evidence(place: int) -> str:
-        if place not in places:
-            return found.evidence(place)
-        number = places[place]
+    def evidence(number: int, place: int) -> str:
         words = (
             f"{share[place]:.0%} of the weight: {np.exp(growth[number]):.3g} × products of the largest timed sides"
         )
         return f"{words}, {known.evidence(number)}"
 
-    return Answers(found.index, times, found.source, found.limit, evidence)
+    return found.changed(at, times, evidence)

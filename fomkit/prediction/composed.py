@@ -237,19 +237,16 @@ def further_work(
         priced = estimators.places_of(first.index, own.index)
         added[:, priced] = first.times
     ratio, least, most = 1 + added / time_s
-    wider, times = half_width(interval) / half_width(DEFAULT_LEVEL), found.times.copy()
-    times[:, at] = transfer.widen(times[:, at], (ratio / least) ** wider, (most / ratio) ** wider) * ratio
-    words = np.where(twice, "the product of gradient and result", "the drawing of random numbers").tolist()
-    factors = {place: (ratio[number], words[number]) for number, place in enumerate(at.tolist())}
+    wider = half_width(interval) / half_width(DEFAULT_LEVEL)
+    times = transfer.widen(found.times[:, at], (ratio / least) ** wider, (most / ratio) ** wider) * ratio
 
-    def evidence(place: int) -> str:
-        if place not in factors:
-            return found.evidence(place)
+    def evidence(number: int, place: int) -> str:
         as_much = f"an op of this traffic ({found.source.at(place)}, {found.evidence(place)})"
-        return f"{factors[place][0]:.2f} × {as_much}, with {factors[place][1]}"
+        work = "the product of gradient and result" if twice[number] else "the drawing of random numbers"
+        return f"{ratio[number]:.2f} × {as_much}, with {work}"
 
     source = found.source.replaced(at, estimators.transferred(found.source.taken(at)))
-    return Answers(found.index, times, source, lambda: found.limit, evidence)
+    return found.changed(at, times, evidence, source)
 
 
 UNTUNED = 1.25
@@ -275,18 +272,15 @@ def with_halves(rows: Rows, found: Answers, machine: Machine, interval: float, t
     halves = rows.take(places[at]).assign(**{name: column[large] for name, column in half.items()})
     known = table(halves, machine, interval)
     at = at[estimators.places_of(known.index, halves.index)]
-    ratio, times = found.time_s[at] / (2 * known.time_s), found.times.copy()
-    longer = ratio > UNTUNED
-    times[1, at] = np.where(longer, np.minimum(times[1, at], 2 * known.time_s), times[1, at])
-    ratios = dict(zip(at[longer].tolist(), ratio[longer].tolist(), strict=True))
+    longer = (ratio := found.time_s[at] / (2 * known.time_s)) > UNTUNED
+    at, ratio, halves_s = at[longer], ratio[longer], 2 * known.time_s[longer]
+    (value, low, high) = found.times[:, at]
 
-    def evidence(place: int) -> str:
-        text = found.evidence(place)
-        if place not in ratios:
-            return text
-        return f"{text}; {ratios[place]:.2f} × as long as two of half the width, to which the low bound reaches"
+    def evidence(number: int, place: int) -> str:
+        how = f"{ratio[number]:.2f} × as long as two of half the width, to which the low bound reaches"
+        return f"{found.evidence(place)}; {how}"
 
-    return Answers(found.index, times, found.source, lambda: found.limit, evidence)
+    return found.changed(at, np.array([value, np.minimum(low, halves_s), high]), evidence)
 
 
 NARROWEST = 64.0  # kernels of attention pad narrower heads to this width
@@ -344,8 +338,8 @@ def _by_shapes(
     squares, width, apart = _as_shapes(rows, shapes)
     which = squares | (width > numbers(rows, "head_dim")) | (apart > 0)
     rows, squares, width, apart = rows.take(which), squares[which], width[which], apart[which]
-    own, queries, heads, flop = (numbers(rows, name) for name in ("head_dim", "q_len", "heads", "flop"))
-    wide = rows.assign(head_dim=width, flop=flop * (padded := width / own))
+    padded = width / numbers(rows, "head_dim")
+    wide = rows.assign(head_dim=width, flop=numbers(rows, "flop") * padded)
     queried = (_as_squares(wide.take(squares)), wide.take(~squares))
     known = estimators.join_answers([predict(some) for some in queried if len(some)])
     at = places_of(known.index, rows.index)
@@ -359,13 +353,27 @@ def _by_shapes(
         return f"as {sort}, heads of {width[row]:g} ({text})" if squares[row] or padded[row] > 1 else text
 
     source = choose_words(squares[at], estimators.transferred(known.source), known.source)
-    found, chunks = Answers(known.index, times, source, known.limit, evidence), squares & _is_chunk(rows)
+    found = Answers(known.index, times, source, known.limit, evidence)
+    return _by_one_query(found, wide, squares & _is_chunk(rows), one_query, interval)
+
+
+def _by_one_query(
+    found: Answers, rows: Rows, chunks: Flags, predict: Callable[[Rows], Answers], interval: float
+) -> Answers:
+    """Bound several queries over more keys: they take at least as long as one query.
+
+    Where all queries of the heads that share keys fit one tile, they take no longer than one query of as many
+    heads: libraries pack them so.
+    """
+    queries, heads, flop = (numbers(rows, name) for name in ("q_len", "heads", "flop"))
+
+    def of_one(which: Flags, more: Matrix | float) -> Answers:
+        one = rows.assign(q_len=1.0, heads=heads * more, flop=flop * more / queries)
+        return _may_not_pack(predict(one.take(which)) if which.any() else estimators.NO_ANSWERS, interval)
+
     packed = chunks & (queries * heads <= tiles.TILE * numbers(rows, "kv_heads"))
-    for at_most, more in ((packed, queries), (chunks, np.ones(len(rows)))):
-        one = wide.assign(q_len=1.0, heads=heads * more, flop=numbers(wide, "flop") * more / queries)
-        others = one_query(one.take(at_most)) if at_most.any() else estimators.NO_ANSWERS
-        found = bounded_by(found, _may_not_pack(others, interval), longer=at_most is chunks)
-    return found
+    shorter = bounded_by(found, of_one(packed, queries))
+    return bounded_by(shorter, of_one(chunks, 1.0), longer=True)
 
 
 def _may_not_pack(known: Answers, interval: float) -> Answers:

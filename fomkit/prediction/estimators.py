@@ -306,6 +306,22 @@ class Answers(Mapping[int, Timed]):
         """Return the predictions with other times (3, q)."""
         return Answers(self.index, times, self.source, lambda: self.limit, self.evidence)
 
+    def changed(
+        self, at: Places, times: Matrix, evidence: Callable[[int, int], str], source: Words | None = None,
+        limit: Words | None = None,
+    ) -> Answers:  # fmt: skip
+        """Return the predictions with others at some positions.
+
+        `times` (3, len(at)); `evidence`: from a number among these and the position; `source`, `limit`: of all.
+        """
+        every, numbers = self.times.copy(), {place: number for number, place in enumerate(at.tolist())}
+        every[:, at] = times
+
+        def text(place: int) -> str:
+            return self.evidence(place) if place not in numbers else evidence(numbers[place], place)
+
+        return Answers(self.index, every, source or self.source, limit or (lambda: self.limit), text)
+
 
 NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty((3, 0)), "", "", str)
 

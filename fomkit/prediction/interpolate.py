@@ -17,19 +17,7 @@ from fomkit.core.machine import Machine
 from fomkit.ops.columns import Words, cached, concatenate_in_order, rounded, significant
 from fomkit.ops.groups import describe_sizes
 from fomkit.ops.kinds import KINDS
-from fomkit.prediction import gp, monotone
-from fomkit.prediction.beside_facts import (
-    ENOUGH,
-    ERRORS,
-    MIN_CORRELATION,
-    deviation_of,
-    errors_nearby,
-    typical_error,
-    with_facts,
-    with_growth,
-    with_repeats,
-    with_vectors,
-)
+from fomkit.prediction import beside_facts, gp, monotone
 from fomkit.prediction.estimators import Answers, Rows, Table, as_rows, join_answers, numbers, places_of
 from fomkit.prediction.exact import between_timings, op_flags
 from fomkit.prediction.families import (
@@ -275,16 +263,16 @@ def _corrected(
     """Return the posterior of rows, their nearest own timings with distances, and `errors_nearby`."""
     fit, places = family.fit, cross_validated_rows(len(family.training))
     sizes = np.abs(fit.errors / fit.spread if len(fit.spread) else fit.errors)
-    every, scored = len(places) == len(family.fitted.target), len(sizes) >= ENOUGH
-    count, grid, parts = ERRORS if every and scored else 1, rows.grid() if every else gp.NO_GRID, []
+    every, scored = len(places) == len(family.fitted.target), len(sizes) >= beside_facts.ENOUGH
+    count, grid, parts = beside_facts.ERRORS if every and scored else 1, rows.grid() if every else gp.NO_GRID, []
     for part in gp.posterior_parts(family.fitted, query, grid, count):
         distance, near = part.nearest(count)
         to_scored, nearest = part.distance if every else part.distance[:, places], gp.nearest_of(distance, near)
         own, usual = (to_scored.argmin(1), to_scored.min(1)) if len(fit.elsewhere) else nearest, nearest[1]
         if scored and every:
-            usual = typical_error(distance, sizes.take(near), float(sizes.mean()))
+            usual = beside_facts.typical_error(distance, sizes.take(near), float(sizes.mean()))
         elif scored:
-            usual = errors_nearby(to_scored, sizes)
+            usual = beside_facts.errors_nearby(to_scored, sizes)
         parts.append((part.at, part.mean, part.variance, *nearest, *own, usual))
     *found, own_nearest, own_distance, typical = concatenate_in_order(parts)
     return gp.Posterior._make(found), (own_nearest, own_distance), typical if scored else None
@@ -297,13 +285,16 @@ def _answers(
     """Predict rows by a fit; ``query``: their features (`features_of`); ``warm``: `rates.warm_part`."""
     fit, count = family.fit, len(family.training)
     found, (nearest, apart), typical = _corrected(rows, query, family)
-    spread, anywhere = deviation_of(found, typical, share_of_own=bool(len(fit.spread))), found.distance
+    spread, anywhere = (
+        beside_facts.deviation_of(found, typical, share_of_own=bool(len(fit.spread))),
+        found.distance,
+    )
     mean = log_mean(fit, rows, terms)
     log_s = between_timings(family.rows, family.training, rows, kind, mean + found.mean)
-    unlike = np.maximum(1 - gp.correlation(anywhere) / MIN_CORRELATION, 0.0)
+    unlike = np.maximum(1 - gp.correlation(anywhere) / beside_facts.MIN_CORRELATION, 0.0)
     log_s, as_part = _in_parts(rows, kind, log_s, unlike, mean, family, warm)
-    far = rows.once(family.differs, family.alike) | (gp.correlation(apart) < MIN_CORRELATION)
-    by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= MIN_CORRELATION)
+    far = rows.once(family.differs, family.alike) | (gp.correlation(apart) < beside_facts.MIN_CORRELATION)
+    by_other = far & (anywhere < apart) & (gp.correlation(anywhere) >= beside_facts.MIN_CORRELATION)
 
     def evidence(place: int) -> str:
         other = f"; another machine has a timing at distance {anywhere[place]:.2g}"
@@ -324,14 +315,14 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     def predict(query: Rows) -> Answers:
         features = features_of(family.fit, query, "gemm", len(family.training))
         found = _answers(query, "gemm", VIEWS["gemm"].terms(query), gp.Queries.of(features), family, interval)
-        found = with_vectors(query, features, found, family, machine, interval)
-        found = with_facts(query, found, family, machine, interval)
-        return with_growth(query, found, family, interval, predict, mean)
+        found = beside_facts.with_vectors(query, features, found, family, machine, interval)
+        found = beside_facts.with_facts(query, found, family, machine, interval)
+        return beside_facts.with_growth(query, found, family, interval, predict, mean)
 
     def near(query: Rows, places: Places) -> Flags:
         scaled = look_at(query, "gemm", len(family.training)) / family.fit.hyper.length
         apart = np.sqrt(((scaled - family.fitted.scaled[places]) ** 2).sum(1))
-        return np.asarray(gp.correlation(apart) >= MIN_CORRELATION)
+        return np.asarray(gp.correlation(apart) >= beside_facts.MIN_CORRELATION)
 
     def trust(query: Rows) -> Matrix:
         hyper = family.fit.hyper
@@ -343,7 +334,7 @@ def _products(rows: Rows, family: Family, machine: Machine, interval: float) -> 
     # A large table shows what partly filled tiles cost; few of its pairs differ in one size alone.
     if len(family.training) > gp.LIMIT:
         return predict(rows)
-    if len(family.rungs) > ERRORS:
+    if len(family.rungs) > beside_facts.ERRORS:
         family.rungs.clear()
     query = (id(machine.device), machine.excluded, interval)
     _, found = family.rungs.setdefault(query, (machine.device, {}))
@@ -397,7 +388,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
             if len(own):
                 served = chosen.take(own)
                 if kind == "gemm":
-                    yield with_repeats(_products(served, family, machine, interval), family, interval)
+                    yield beside_facts.with_repeats(_products(served, family, machine, interval), family, interval)
                     continue
                 if lazily:
                     query = _queries(family, served, kind)
@@ -406,7 +397,7 @@ def _served(rows: Rows, machine: Machine, interval: float) -> Iterator[Answers]:
                     query = gp.Queries.of(_seen(family.fit, tiled, served, kind))
                 warm = warm_part(served, machine.device)
                 answers = _answers(served, kind, terms[own], query, family, interval, warm)
-                yield with_repeats(answers, family, interval)
+                yield beside_facts.with_repeats(answers, family, interval)
 
 
 @cache

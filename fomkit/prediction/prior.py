@@ -344,15 +344,9 @@ def bounded_by(found: Answers, others: Answers, note: str = "", *, longer: bool 
     at, sign = estimators.places_of(found.index, others.index), -1.0 if longer else 1.0
     both = np.flatnonzero(at >= 0)  # others may contain none of them
     less = both[sign * others.time_s[at[both]] < sign * found.time_s[both]]
-    times = found.times.copy()
-    times[:, less] = others.times[:, at[less]]
-    taken = set(less.tolist())
-
-    def evidence(place: int) -> str:
-        return f"{note}{others.evidence(at[place])}" if place in taken else found.evidence(place)
-
-    return Answers(
-        found.index, times, found.source, found.limit.replaced(less, others.limit.taken(at[less])), evidence
+    limit = found.limit.replaced(less, others.limit.taken(at[less]))
+    return found.changed(
+        less, others.times[:, at[less]], lambda _, place: f"{note}{others.evidence(at[place])}", limit=limit
     )
 
 

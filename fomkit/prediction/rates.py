@@ -24,7 +24,7 @@ from fomkit.core.measurement import chip_words
 from fomkit.core.units import ITEM_BYTE, REAL_OF, format_quantity
 from fomkit.ops.columns import Words
 from fomkit.ops.kinds import PRODUCT_KINDS
-from fomkit.prediction.estimators import Record, Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
+from fomkit.prediction.estimators import Rows, Table, as_rows, is_in, item_bytes, numbers, same_texts
 from fomkit.prediction.gp import Flags, Matrix, Places
 
 FITTED = "rates fitted to the table"
@@ -163,14 +163,6 @@ def spare_of(machine: Machine, dtype: str, engine: str = "matrix") -> float:
     return max([peak.rate.value, *whole]) / peak.rate.value
 
 
-class Bound(NamedTuple):
-    """The floor of an op [s], the name of the rate that bounds it, and that rate with its interval."""
-
-    name: str
-    floor_s: float
-    rate: Fact
-
-
 class Bounds(NamedTuple):
     """The floors of many ops and the rate that bounds each.
 
@@ -298,19 +290,6 @@ def least_seconds(rows: Rows, found: Bounds, source: Words, held_byte: float) ->
     least_s = np.repeat(found.floor_s[None] / found.high / np.where(found.compute, BOOST, 1.0) / skipped, 3, 0)
     least_s[0] = np.where(found.compute, least_s[0], found.floor_s / REACHED)
     return np.where(bounded, least_s * np.where(found.compute, 1.0, beyond), 0.0)
-
-
-def binding(row: Record, known: Rates) -> Bound | None:
-    """Compute the floor of one op: the longer of flop / peak and byte / bandwidth.
-
-    Returns None where a required rate is unknown: product kinds require the peak, all kinds the bandwidth.
-    """
-    flop, byte = (np.array([row[name]], np.float64) for name in ("flop", "byte"))
-    found = _bounds_by(np.array([row["kind"] in PRODUCT_KINDS]), flop, byte, known)
-    rate = known.flop_per_s if found.compute[0] else known.byte_per_s
-    if rate is None or math.isnan(found.floor_s[0]):
-        return None
-    return Bound(found.names.at(0), float(found.floor_s[0]), rate)
 
 
 ENOUGH = 20

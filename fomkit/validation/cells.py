@@ -202,25 +202,24 @@ def _rest_s(cell: Cell) -> float | None:
     return cell.measured.value - cell.projected.value
 
 
-def _cost_of_steps(cell: Cell, estimate: Estimate) -> str:
-    """Describe the time not explained by the device as a fixed cost per step; "" if it exceeds `STEP_HOST_S`."""
-    steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
-    if rest is None or not steps or rest / steps > STEP_HOST_S:
-        return ""
-    return f"{rest / steps * 1e3:.2g} ms a step are not explained by the device"
+def _fixed_cost(cell: Cell, estimate: Estimate, *, of_epoch: bool) -> str:
+    """Describe the time not explained by the device as a fixed cost of a step, else of an epoch with few steps.
 
-
-def _cost_of_epoch(cell: Cell, estimate: Estimate) -> str:
-    """Describe that time as a fixed cost per epoch; "" if the epoch has many steps or the time is too long."""
+    Returns "" if the time is too long for either.
+    """
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
-    if rest is None or not steps or steps > FEW_STEPS or rest > START_UP_S:
+    if rest is None or not steps:
         return ""
-    return f"{rest:.2g} s an epoch of {steps} steps are not explained by the device"
+    if rest / steps <= STEP_HOST_S:
+        return f"{rest / steps * 1e3:.2g} ms a step are not explained by the device"
+    if of_epoch and steps <= FEW_STEPS and rest <= START_UP_S:
+        return f"{rest:.2g} s an epoch of {steps} steps are not explained by the device"
+    return ""
 
 
 def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Claim, str]:
     device = f"the device explains {cell.explained:.1%}"
-    if fixed := _cost_of_steps(cell, estimate) or _cost_of_epoch(cell, estimate):
+    if fixed := _fixed_cost(cell, estimate, of_epoch=True):
         return "start-up bound", f"{device}; {fixed}"
     if slower:
         return "host bound", f"{device}; {slower}"
@@ -241,7 +240,7 @@ def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tupl
         return ("host bound", slower) if slower else unknown
     if share < COMPARABLE:
         return _little_explained(cell, estimate, slower)
-    if share < ENOUGH and not cell.holds and (fixed := _cost_of_steps(cell, estimate)):
+    if share < ENOUGH and not cell.holds and (fixed := _fixed_cost(cell, estimate, of_epoch=False)):
         return "start-up bound", f"the device explains {share:.1%}; {fixed}"
     if cell.holds:
         return "ratio", f"the measurement includes {cell.holds}; the device explains {share:.0%}, bound by {bound}"

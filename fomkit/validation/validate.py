@@ -37,17 +37,6 @@ from fomkit.validation.published_steps import (
     step_scores,
     vision_scores,
 )  # fmt: skip
-from fomkit.validation.scores import (
-    Cases,
-    Level,
-    Score,
-    Verdict,
-    cases_of_spans,
-    check_aims,
-    join_cases,
-    mixed,
-    score,
-)  # fmt: skip
 
 SCHEMA = "fomkit/validate/1"
 POOLED = "pooled"
@@ -88,7 +77,7 @@ class Headline(TypedDict):
     peers: dict[str, float]
 
 
-def _headlines(lines: Iterable[Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
+def _headlines(lines: Iterable[scores.Score], aims: Iterable[scores.Aim]) -> Iterator[Headline]:
     """Yield the headline figures; a figure whose line did not run is left out."""
     known = {(line.comparison, str(line.level), line.machine, line.what): line for line in lines}
     targets = {aim[:5]: aim.target for aim in aims}
@@ -133,8 +122,8 @@ class Validation:
     `headlines`: the headline figures, each with its target and the errors of other tools.
     """
 
-    lines: tuple[Score, ...]
-    verdicts: tuple[Verdict, ...]
+    lines: tuple[scores.Score, ...]
+    verdicts: tuple[scores.Verdict, ...]
     published: tuple[Compared, ...]
     not_scored: tuple[tuple[str, int, str], ...]
     notes: tuple[str, ...]
@@ -199,19 +188,23 @@ MIX = "facts, twenty rows, whole sheets: a third each"
 
 
 def _pooled(
-    sheets: list[Cases], mix: Sequence[Sequence[Cases]], found: Found, folder: LabelFolder, level: float
-) -> list[Score]:
+    sheets: list[scores.Cases],
+    mix: Sequence[Sequence[scores.Cases]],
+    found: Found,
+    folder: LabelFolder,
+    level: float,
+) -> list[scores.Score]:
     """Score all cases of a level together, for hit rates and widths; ``mix``: the three parts of `MIX`."""
     calls = list(counted_devices(found.calls, folder).values())
-    groups: list[tuple[Level, str, list[Cases]]] = [
+    groups: list[tuple[scores.Level, str, list[scores.Cases]]] = [
         ("op", "DeepBench ops", sheets),
         ("op", "calls in models", calls),
         ("op", "all ops", [*sheets, *calls] if sheets else []),
-        ("op", MIX, [mixed(mix, level)] if all(mix) else []),
+        ("op", MIX, [scores.mixed(mix, level)] if all(mix) else []),
         ("model", "labels and ratios", label_cases(found, folder)),
     ]
-    known = [(level_of, name, join_cases(cases)) for level_of, name, cases in groups if cases]
-    return [score(cases, POOLED, level_of, "all", name, interval=level) for level_of, name, cases in known]
+    known = [(level_of, name, scores.join_cases(cases)) for level_of, name, cases in groups if cases]
+    return [scores.score(cases, POOLED, level_of, "all", name, interval=level) for level_of, name, cases in known]
 
 
 MERITS = "figures of merit"
@@ -301,13 +294,15 @@ def brier_scores(rated: Sequence[Rated]) -> tuple[dict[str, float], dict[str, fl
     return brier, wrong
 
 
-def _suites_score(rated: Sequence[Rated], known: str, what: str, level: float) -> Score:
-    cases = cases_of_spans([one.truth for one in rated], [one.span for one in rated])
+def _suites_score(rated: Sequence[Rated], known: str, what: str, level: float) -> scores.Score:
+    cases = scores.cases_of_spans([one.truth for one in rated], [one.span for one in rated])
     brier, wrong = brier_scores(rated)
-    return replace(score(cases, MERITS, "ratio", known, what, interval=level), brier=brier, wrong_verdicts=wrong)
+    return replace(
+        scores.score(cases, MERITS, "ratio", known, what, interval=level), brier=brier, wrong_verdicts=wrong
+    )
 
 
-def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Score]:
+def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[scores.Score]:
     """Score the suites of machines predicted from facts only, and of machines predicted from their own tables.
 
     For each group: all suites together, with both machines predicted and with a measured baseline; then each pair.
@@ -322,7 +317,7 @@ def merit_scores(found: Found, folder: LabelFolder, level: float) -> Iterator[Sc
                 yield _suites_score(rated, known, " / ".join(pair), level)
 
 
-def merit_notes(lines: Sequence[Score]) -> Iterator[str]:
+def merit_notes(lines: Sequence[scores.Score]) -> Iterator[str]:
     """Yield a note of how many suites and pairs of machines the lines of `merit_scores` cover."""
     counts = [f"{line.cases} {line.machine}" for line in lines if line.what == BOTH_PREDICTED]
     pairs = sum(" / " in line.what for line in lines)
@@ -369,7 +364,7 @@ def validate(
     published = tuple(megatron_figures(level))
     scored_lines = (*lines, *megatron_scores([*published], level))
     aims = scores.read_aims(tables / "aims.csv")
-    verdicts = tuple(check_aims(scored_lines, aims))
+    verdicts = tuple(scores.check_aims(scored_lines, aims))
     notes = (*_data_notes(full), VISION_NOTE, *merit_notes(merits), *found.notes)
     headlines = tuple(_headlines(scored_lines, aims))
     return Validation(lines, verdicts, published, tuple(found.not_scored), notes, level, full, headlines)

@@ -27,7 +27,7 @@ from fomkit.plan.coverage import USES, uses_of
 from fomkit.plan.estimate import Estimate, check_one_device
 from fomkit.plan.options import waits_by_block
 from fomkit.prediction.exact import settled_ops
-from fomkit.prediction.rates import binding, rates, starts_within
+from fomkit.prediction.rates import bounds, rates, starts_within
 from fomkit.profiles.evidence import with_fits
 from fomkit.profiles.metrics import upper_bounds
 from fomkit.workbook.records import (
@@ -65,7 +65,7 @@ def _used_device(estimates: Sequence[Estimate], machine: Machine) -> Device:
     return replace(machine.device, peaks=tuple(peaks.values()), byte_per_s=bandwidth)
 
 
-def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpLine:
+def _study_line(row: Mapping[str, Any], bound_s: float, device: Device) -> OpLine:
     time_s, names = float(row["time_s"]), KINDS[str(row["kind"])].columns
     line = OpLine(
         op=str(row["op"]), kind=str(row["kind"]), sizes=shape_label(row), dtype=str(row["dtype"]),
@@ -77,8 +77,7 @@ def _study_line(row: Mapping[str, Any], machine: Machine, device: Device) -> OpL
     if isnan(time_s):
         return line
     line = replace(line, low=float(row["low_s"]) / time_s, high=float(row["high_s"]) / time_s)
-    bound = binding(row, rates(machine, line.dtype, line.engine))
-    if line.time_source == "measured" or bound is None or bound.floor_s <= 0:
+    if line.time_source == "measured" or not bound_s > 0:
         return replace(line, time_s=time_s)
     launch = device.launch_s
     # Only a roofline time states its launches separately; times of a table include them.
@@ -107,8 +106,8 @@ def _merged(lines: Iterable[OpLine], device: Device) -> tuple[OpLine, ...]:
 def case_of(estimate: Estimate, name: str, device: Device) -> Case:
     """Return the case of one estimate: its ops, with equal ops on one line."""
     ops = settled_ops(estimate.ops, estimate.machine)
-    machine = with_fits(estimate.machine)
-    lines = (_study_line(row, machine, device) for row in row_dicts(ops))
+    bounds_s = bounds(ops, with_fits(estimate.machine)).floor_s
+    lines = (_study_line(row, bound_s, device) for row, bound_s in zip(row_dicts(ops), bounds_s, strict=True))
     said_of_machine = verdict_on(estimate.machine, named=False)
     deviations = tuple(message for message in estimate.deviations if message not in said_of_machine)
     precision = f"{estimate.precision}: {estimate.formats.message}"

@@ -30,7 +30,8 @@ from fomkit.ops.resize import resize_ops
 from fomkit.plan.content import energy_content, span_content
 from fomkit.plan.energy import Workload, add_energy, choose_method, figures_for, price_work
 from fomkit.plan.job import daly_s, useful_share
-from fomkit.plan.memory_of import batch_that_fits, fit_of, largest_that_fits
+from fomkit.plan.memory import largest_that_fits
+from fomkit.plan.memory_of import batch_that_fits, fit_of
 from fomkit.plan.op_tables import timeline_content
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at, runs_at_once, time_to_target

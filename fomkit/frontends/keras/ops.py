@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
@@ -252,16 +252,6 @@ def _with_own_updates(ran: Sequence[Ran], passes: list[str]) -> list[str]:
     return passes
 
 
-def _row_inside(owner: RowOwner, pass_name: str, ops: list[TracedOp]) -> TracedOp:
-    """Return the row that an op inside ``owner`` belongs to; its first op adds the row to the list."""
-    row = owner.row
-    if pass_name != FORWARD:
-        row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[], lines={})
-    if not row.parts:
-        ops.append(row)
-    return row
-
-
 def trace_ops(
     ran: Sequence[Ran], graph: Graph, scopes: Scopes, gradients: Sequence[Any], layers: GraphLayers
 ) -> Walked:
@@ -294,7 +284,8 @@ def trace_ops(
                 placed.rows.append(op)
                 found.ops.append(op)
             else:
-                row = _row_inside(placed.owner, pass_name, found.ops)
+                row = placed.owner.in_pass(pass_name)
+                found.ops += [] if row.parts else [row]
                 row.lines = row.lines or dict.fromkeys(op.lines, 1)
                 row.parts.append(op)
                 if placed.owner not in owners:

@@ -19,7 +19,7 @@ import keras
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
-from fomkit.frontends import drafting
+from fomkit.frontends import drafting, model_file
 from fomkit.frontends.drafting import SUMMED, Request, SizedStep, Traced, make_draft, run_file_request, watched
 from fomkit.frontends.keras.calls import LOOPS, Operation, Place, Ran, dtype_name, walk
 from fomkit.frontends.keras.inputs import (
@@ -39,16 +39,6 @@ from fomkit.frontends.keras.ops import Placed, Walked, row_of_layer, tensors_of,
 from fomkit.frontends.keras.order import order_of_graph
 from fomkit.frontends.layers import GraphNode, Nodes, rmsprop_rule, sgd_rule
 from fomkit.frontends.lowering.calls import FORWARD, UPDATE, TracedOp, split_gradients, update_rows
-from fomkit.frontends.model_file import (
-    BACKENDS,
-    count_errors,
-    explain_exception,
-    loss_errors,
-    model_errors,
-    other_backend,
-    run_file,
-    take_workload,
-)
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Step, Update, places_of, row_places
 
@@ -352,12 +342,12 @@ def describe_model(model: Any, mode: str) -> Traced:
 
 def check_workload(workload: Workload, where: str) -> None:
     """Raise unless a workload has a Keras model and valid counts; inputs may be the model's own."""
-    errors = count_errors(workload, where)
-    if keras.backend.backend() not in BACKENDS:
-        errors.append(other_backend(where, keras.backend.backend()))
+    errors = model_file.count_errors(workload, where)
+    if keras.backend.backend() not in model_file.BACKENDS:
+        errors.append(model_file.other_backend(where, keras.backend.backend()))
     example = "keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])"
-    errors += model_errors(workload, where, keras.Model, "keras.Model", example)
-    errors += loss_errors(workload, where)
+    errors += model_file.model_errors(workload, where, keras.Model, "keras.Model", example)
+    errors += model_file.loss_errors(workload, where)
     if workload.optimizer is not None and not isinstance(workload.optimizer, keras.optimizers.Optimizer):
         errors.append(
             FomkitError(where, f"the optimizer is a {type(workload.optimizer).__name__}. A keras.optimizers "
@@ -370,7 +360,9 @@ def check_workload(workload: Workload, where: str) -> None:
 def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
     on_tensorflow = keras.backend.backend() == "tensorflow"
     with weights_without_data() if on_tensorflow else nullcontext(), watch_made_layers():
-        traced = trace_workload(take_workload(run_file(path), request.where, check_workload), request)
+        traced = trace_workload(
+            model_file.take_workload(model_file.run_file(path), request.where, check_workload), request
+        )
         if not request.nodes:
             return {"draft": asdict(traced.draft)}
         step = whole_step_of(traced.prepared, traced.sized.sizes)
@@ -394,7 +386,7 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
     except FomkitError:
         raise
     except Exception as error:  # the user's model may raise anything
-        raise explain_exception(error, _WHERE) from error
+        raise model_file.explain_exception(error, _WHERE) from error
 
 
 LARGE_NUMEL = 100_000

@@ -20,47 +20,12 @@ from torch.nn.parameter import is_lazy
 
 from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.model import ModelProfile, Workload
-from fomkit.frontends import model_file
-from fomkit.frontends.drafting import (
-    SUMMED,
-    Request,
-    Traced,
-    make_draft,
-    no_collection,
-    run_file_request,
-    trace_sizes,
-    traced_with,
-    watched,
-)
-from fomkit.frontends.model_file import (
-    count_errors,
-    explain_exception,
-    loss_errors,
-    model_errors,
-    run_file,
-    take_workload,
-)
+from fomkit.frontends import drafting, model_file
 from fomkit.frontends.sizes import Sizes
 from fomkit.frontends.step import Draft, Route, Step, Update, profile_by_routes
+from fomkit.frontends.torch import modes, order
 from fomkit.frontends.torch.calls import forget_forms, inputs_and_sizes, map_tensors, model_to_trace, tensors_of
 from fomkit.frontends.torch.forms import dense_attention, shape_only
-from fomkit.frontends.torch.modes import (
-    CallWatcher,
-    follow_autocast,
-    same_random_numbers,
-    same_weights,
-    watch_made_modules,
-    watch_modules,
-    watch_sync_norms,
-)
-from fomkit.frontends.torch.order import (
-    has_formula,
-    layer_rows,
-    make_optimizer,
-    trace_update,
-    update_lines,
-    watch_layers,
-)
 from fomkit.frontends.torch.recorder import Recorder
 
 
@@ -114,7 +79,7 @@ def loss_of(prepared: Prepared, output: Any, inputs: Any, notes: list[str]) -> t
     else:
         tensors = tensors_of(output)
         loss = tensors[0].sum() if tensors else None
-        notes.append(SUMMED)
+        notes.append(drafting.SUMMED)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.80}"
         message = f"the loss is {shape}. One number was expected: let loss_fn take the mean."
@@ -167,7 +132,7 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     """Trace one step at the given sizes."""
     notes: list[str] = []
     model = prepared.model
-    with same_random_numbers():
+    with modes.same_random_numbers():
         inputs = prepared.inputs(sizes)
     for tensor in (*model.parameters(), *tensors_of(inputs)):  # a step has inputs of its own
         tensor.grad = None
@@ -176,29 +141,29 @@ def trace_step(prepared: Prepared, sizes: Sizes) -> Step:
     recorder.order.hold_model(model)
     recorder.order.hold(inputs, "input")
     with ExitStack() as stack:
-        stack.enter_context(same_weights(model, has_data=prepared.has_data))
-        stack.enter_context(watch_modules(model, recorder))
-        recorder.layers = layers = stack.enter_context(watch_layers(model))
-        stack.enter_context(follow_autocast(recorder, on_meta=prepared.on_meta))
-        stack.enter_context(watch_sync_norms(recorder))
+        stack.enter_context(modes.same_weights(model, has_data=prepared.has_data))
+        stack.enter_context(modes.watch_modules(model, recorder))
+        recorder.layers = layers = stack.enter_context(order.watch_layers(model))
+        stack.enter_context(modes.follow_autocast(recorder, on_meta=prepared.on_meta))
+        stack.enter_context(modes.watch_sync_norms(recorder))
         stack.enter_context(plain_kernels("train" if prepared.differentiates else prepared.mode))
         stack.enter_context(dense_attention(recorder.note))
         stack.enter_context(recorder)
-        stack.enter_context(CallWatcher(recorder))
-        with no_collection(), same_random_numbers():
+        stack.enter_context(modes.CallWatcher(recorder))
+        with drafting.no_collection(), modes.same_random_numbers():
             _run(prepared, inputs, recorder, notes)
             optimizer, failed = prepared.optimizer, None
-            if optimizer is not None and prepared.mode == "train" and not has_formula(optimizer):
+            if optimizer is not None and prepared.mode == "train" and not order.has_formula(optimizer):
                 failed = recorder.record_update(optimizer, prepared.stand_ins)
         recorder.order.hold_model(model)
         lines = recorder.order.finish(one.grad for one in trainable if one.grad is not None)
     step, update = recorder.finish([*notes, *recorder.checkpoint_notes, *recorder.notes]), Update()
     if prepared.mode == "train":
-        update = trace_update(prepared.optimizer, prepared.stand_ins, failed=failed)
+        update = order.trace_update(prepared.optimizer, prepared.stand_ins, failed=failed)
         modules = {id(one): name.rpartition(".")[0] for name, one in model.named_parameters()}
         executed = recorder.order.executed
-        lines += update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
-    return recorder.with_update(step, update, lines, layer_rows(layers, model))
+        lines += order.update_lines(prepared.optimizer, prepared.stand_ins, update.rows, modules, executed)
+    return recorder.with_update(step, update, lines, order.layer_rows(layers, model))
 
 
 @dataclass
@@ -244,7 +209,7 @@ def _runner(prepared: Prepared, inputs: Any, casting: Casting, notes: list[str])
     return infer if prepared.mode == "infer" else train
 
 
-def real_step(workload: Workload, request: Request, device: str, precision: str = "") -> RealStep:
+def real_step(workload: Workload, request: drafting.Request, device: str, precision: str = "") -> RealStep:
     """Make a workload's step ready to run.
 
     `workload`: its own model runs, not a copy; `device`: ``cpu`` or ``cuda``; `precision`: ``bf16`` for autocast
@@ -254,7 +219,7 @@ def real_step(workload: Workload, request: Request, device: str, precision: str 
     model = _of_one_device(workload.model, notes).to(device)
     infer = request.mode == "infer"
     model.train(not infer)
-    optimizer = None if infer else make_optimizer(workload.optimizer, model, request.where)
+    optimizer = None if infer else order.make_optimizer(workload.optimizer, model, request.where)
     if optimizer is None and not infer:
         notes.append("no optimizer is given: the step has no update")
     make, sizes = inputs_and_sizes(workload, request.sizes, request.where, real=True)
@@ -296,7 +261,7 @@ def watch_backward(around: Callable[[Any, bool], Any], inside: Callable[[], Any]
         with context(args[0] if args else next(iter(kwargs.values()), None)):
             return run(*args, **kwargs)
 
-    return watched(
+    return drafting.watched(
         torch.autograd,
         backward=partial(run_in, lambda outputs: around(outputs, True)),
         grad=partial(run_in, lambda outputs: around(outputs, False)),
@@ -314,7 +279,7 @@ def _of_one_device(model: torch.nn.Module, notes: list[str]) -> torch.nn.Module:
 
 
 def _prepared_copy(
-    workload: Workload, request: Request, *, own: bool
+    workload: Workload, request: drafting.Request, *, own: bool
 ) -> tuple[Prepared, dict[str, int], list[str]]:
     notes: list[str] = []
     where = request.where or "profile"
@@ -332,7 +297,7 @@ def _prepared_copy(
         if not model.training:
             notes.append("the model was in eval mode; it is traced in train mode")
             model.train()
-        optimizer = make_optimizer(workload.optimizer, model, where)
+        optimizer = order.make_optimizer(workload.optimizer, model, where)
     inputs, sizes = inputs_and_sizes(workload, request.sizes, where, real=has_data)
     on_meta = request.route in ("meta", "constants")
     prepared = Prepared(model, inputs, workload.loss, optimizer, stand_ins, request.mode, on_meta, where, has_data)
@@ -348,50 +313,54 @@ def _packed(model: torch.nn.Module) -> int:
     return sum(tensor.numel() for values in packed for tensor in values if isinstance(tensor, torch.Tensor))
 
 
-def draft_profile(workload: Workload, request: Request, *, own: bool) -> Draft:
+def draft_profile(workload: Workload, request: drafting.Request, *, own: bool) -> Draft:
     """Trace a workload, inside `shape_only`; a model that is not ``own`` is copied first."""
     prepared, sizes, notes = _prepared_copy(workload, request, own=own)
     try:
-        sized = trace_sizes(partial(trace_step, prepared), sizes, request.most_s)
+        sized = drafting.trace_sizes(partial(trace_step, prepared), sizes, request.most_s)
     except RuntimeError as error:
         if request.mode != "infer" or "does not require grad" not in str(error):
             raise
         notes.append("the forward pass computes gradients: it ran with them switched on")
-        sized = trace_sizes(partial(trace_step, replace(prepared, differentiates=True)), sizes, request.most_s)
+        sized = drafting.trace_sizes(
+            partial(trace_step, replace(prepared, differentiates=True)), sizes, request.most_s
+        )
     # Lazy modules have no sizes before they have run.
     parameters = list(prepared.model.parameters())
     device = "meta" if prepared.on_meta else request.route
-    model = Traced(
-        type(prepared.model).__name__, traced_with("torch", torch.__version__, device, request.mode),
+    model = drafting.Traced(
+        type(prepared.model).__name__, drafting.traced_with("torch", torch.__version__, device, request.mode),
         sum(parameter.numel() for parameter in parameters) + _packed(prepared.model),
         sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
     )  # fmt: skip
-    return make_draft(workload, request, model, sized, notes)
+    return drafting.make_draft(workload, request, model, sized, notes)
 
 
 def check_workload(workload: Workload, where: str) -> None:
     """Raise unless a workload has a model, inputs and valid counts."""
-    errors = count_errors(workload, where)
-    errors += model_errors(workload, where, torch.nn.Module, "torch.nn.Module", "torch.nn.Linear(784, 10)")
+    errors = model_file.count_errors(workload, where)
+    errors += model_file.model_errors(
+        workload, where, torch.nn.Module, "torch.nn.Module", "torch.nn.Linear(784, 10)"
+    )
     if workload.inputs is None:
         errors.append(
             FomkitError(where, "'inputs' is missing: a tensor, tuple or dict, or a function of the batch size "
                                "giving one. For example: inputs = lambda batch: torch.randn(batch, 784)")
         )  # fmt: skip
-    errors += loss_errors(workload, where)
+    errors += model_file.loss_errors(workload, where)
     if errors:
         raise ManyFomkitError(errors)
 
 
-def _profile_file(path: Path, request: Request) -> Mapping[str, object]:
-    with shape_only(request.route), watch_made_modules():
-        workload = take_workload(run_file(path), request.where, check_workload)
+def _profile_file(path: Path, request: drafting.Request) -> Mapping[str, object]:
+    with shape_only(request.route), modes.watch_made_modules():
+        workload = model_file.take_workload(model_file.run_file(path), request.where, check_workload)
         return {"draft": asdict(draft_profile(workload, request, own=True))}
 
 
 def main() -> None:
     """Run one request of the parent process."""
-    run_file_request(_profile_file, lambda error: isinstance(error, model_file.NEVER_MENDED))
+    drafting.run_file_request(_profile_file, lambda error: isinstance(error, model_file.NEVER_MENDED))
 
 
 _WHERE = "profile"
@@ -412,11 +381,11 @@ def profile_here(workload: Workload, name: str, mode: str, sizes: Sizes) -> Mode
             return FomkitError(_WHERE, what)
         try:
             with shape_only(route):
-                return draft_profile(workload, Request(name, _WHERE, mode, sizes, route), own=False)
+                return draft_profile(workload, drafting.Request(name, _WHERE, mode, sizes, route), own=False)
         except FomkitError:
             raise
         except Exception as error:  # the user's model may raise anything
-            return explain_exception(error, _WHERE)
+            return model_file.explain_exception(error, _WHERE)
         finally:
             forget_forms()
 

@@ -304,10 +304,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _row(self, owner: RowOwner, pass_name: str) -> TracedOp:
         """Return the row that an op inside ``owner`` belongs to; its first op adds the row to the list."""
-        if pass_name == BACKWARD and not self.stack.runs_call(torch._C._current_autograd_node()):
-            row = owner.backward = owner.backward or replace(owner.row, pass_name=BACKWARD, parts=[])
-        else:
-            row = owner.row
+        is_gradient = pass_name == BACKWARD and not self.stack.runs_call(torch._C._current_autograd_node())
+        row = owner.in_pass(BACKWARD if is_gradient else FORWARD)
         if not row.parts:
             row.lines = self._now_at
             self.ops.append(row)
