@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 from read_once import Readers, profiles_are_read_once
 from ready_children import children_started_anew, ready_children
@@ -36,6 +37,13 @@ IN_KERAS = re.compile(
     r"/test_(keras_\w+|\w+_tensorflow|doors_agree|frontends_page|libraries|measured_step|random_networks)\.py::"
 )
 """Tests that import TensorFlow, in their own process or in a waiting child process."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Iterator[None]:
+    """Search no doctests in the tests themselves: looking takes each process two seconds."""
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule)]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,7 +71,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exclude the existing objects from garbage collection: frameworks and 5,000 tests are a million objects."""
     assert "tensorflow" not in sys.modules, "collecting imported TensorFlow, which takes each process four seconds"
-    gc.collect()
     gc.freeze()
 
 

@@ -83,7 +83,7 @@ class TransformerStep:
         """Return the step on a machine that differs in links or host only; the work of one device is shared."""
         found = copy(self)
         found.network = replace(self.network, machine=machine)
-        found.plan = replace(self.plan, network=found.network, _stages={}, _updates={}, _steps={})
+        found.plan = replace(self.plan, network=found.network, _stages={}, _steps={})
         return found
 
     def _stages(self, samples: float) -> list[tuple[Stage, int]]:
