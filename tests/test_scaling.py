@@ -398,13 +398,13 @@ def test_laws_of_a_step_with_experts(machine, mixed, layout):
 def test_a_stage_waits_for_the_next_by_hand(machine, mixed, tensor, more, replicas, tier):
     """Forth and back, once per part of a stage, by a link of the node if a whole stage is in one node."""
     layout, network = Layout(tensor=tensor, pipeline=2, microbatch=1, **more), Network(machine)
-    waits, byte = stepper_of(mixed, machine, layout, Options())._stage_waits(3, replicas)
+    waits = stepper_of(mixed, machine, layout, Options())._stage_waits(3, replicas)
     stream = 2 * MIXED.seq * 3 * MIXED.hidden
     one_s = network.send(stream / tensor, tier).value
     if tensor > 1 and not layout.sequence:  # each sends its part of the same, which all then need
         one_s += network.collective("all_gather", stream, Group(tensor, 1)).value
     times = 2 * layout.interleave
-    assert byte == times * stream / tensor
+    assert waits.sent_byte == times * stream / tensor
     assert (waits.busy.value, waits.exposed.value) == pytest.approx((times * one_s, times * one_s))
 
 

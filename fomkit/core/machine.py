@@ -89,12 +89,13 @@ def peak_name(dtype: str, engine: str) -> str:
 
 @dataclass(frozen=True)
 class Peak:
-    """Dense arithmetic rate [flop/s] of one engine for one number format."""
+    """Dense rate [flop/s] of an engine for a number format; long products keep the share ``sustained`` at most."""
 
     dtype: str
     engine: str
     rate: Fact
     accumulate_dtype: str = ""
+    sustained: float = 1.0
 
 
 @dataclass(frozen=True)

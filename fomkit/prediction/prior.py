@@ -44,6 +44,7 @@ from fomkit.prediction.rates import (
     least_seconds,
     rates,
     spare_of,
+    sustained_seconds,
     throttled,
     value_of,
 )
@@ -418,6 +419,8 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     at = np.flatnonzero(is_in(rows, "kind", *PLAIN))
     least = (rows.take(at), found.chosen(at), times.source.taken(at), cached_byte(machine.device))
     seconds[:, at] = np.maximum(seconds[:, at], least_seconds(*least))
+    held = sustained_seconds(rows, times.source, machine)
+    slowed, seconds = held[0] > seconds[0], np.maximum(seconds, held)
     lifted = times.time_s < seconds[0]
     seconds[2] = np.maximum(seconds[2], times.high_s * (seconds[0] / times.time_s))  # as far above as before
     below = stated & (seconds[0] < found.floor_s)
@@ -430,7 +433,9 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
 
     def evidence(place: int) -> str:
         message, name = times.evidence(place), found.names.at(place)
-        if lifted[place]:
+        if slowed[place]:
+            message += "; raised to the rate that is stated as sustained in long products"
+        elif lifted[place]:
             less = f"divided by {REACHED:.0%}" if not below[place] else f"minus {BOOST - 1:.0%}"
             started = seconds[0, place] == start_s[0, 0]
             message += f"; raised to the {'launch time of a kernel' if started else f'{name} floor {less}'}"

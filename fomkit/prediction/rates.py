@@ -292,6 +292,21 @@ def least_seconds(rows: Rows, found: Bounds, source: Words, held_byte: float) ->
     return np.where(bounded, least_s * np.where(found.compute, 1.0, beyond), 0.0)
 
 
+def sustained_seconds(rows: Rows, source: Words, machine: Machine) -> Matrix:
+    """Return the shortest times of products from facts by the rates that long ones sustain (3, n) [s]; else 0.
+
+    A maker that states such a rate says that power, not the engine, limits long products; no shorter time than its
+    own is predicted for them. The low bound may exceed it as boost clocks do.
+    """
+    held = {(one.dtype, one.engine): one.rate.value * one.sustained for one in machine.device.peaks
+            if one.sustained < 1}  # fmt: skip
+    least_s = np.zeros((3, len(rows)))
+    for pair, at in same_rates(rows).items() if held else ():
+        least_s[:, at] = numbers(rows, "flop")[at] / held.get(pair, math.inf)
+    least_s[1] /= BOOST
+    return np.where(is_in(rows, "kind", "gemm", "experts") & source.is_in("roofline"), least_s, 0.0)
+
+
 ENOUGH = 20
 """Fewest timings of a harness from which its clock step is estimated; fewer could be round by chance."""
 

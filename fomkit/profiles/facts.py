@@ -270,6 +270,16 @@ def stated(name: str, fact: Fact | None, dimension: str) -> dict[str, str]:
     return {**written, "basis": fact.basis, "source": fact.source}
 
 
+def peak_content(peak: Peak) -> dict[str, str]:
+    """Write a peak with its source, and the rate that long products sustain, if it is stated."""
+    held = {} if peak.sustained == 1 else {"sustained": peak.rate.value * peak.sustained}
+    return known({
+        "dtype": peak.dtype, "engine": peak.engine, "accumulate_dtype": peak.accumulate_dtype,
+        **{name: exact_quantity(rate, "flop_per_s") for name, rate in held.items()},
+        **stated("rate", peak.rate, "flop_per_s"),
+    })  # fmt: skip
+
+
 def _average_content(power: AveragePower) -> dict[str, Any]:
     devices = power.devices if power.scope != "chip" else None
     conditions = known({"batch": power.batch, "precision": power.precision, "devices": devices})

@@ -33,6 +33,7 @@ from fomkit.profiles.facts import (
     energy_content,
     energy_of,
     fact_of,
+    peak_content,
     price_content,
     price_of,
     stated,
@@ -68,6 +69,7 @@ class PeakRecord(Ended):
     rate: FlopRate
     source: str
     accumulate_dtype: str = ""
+    sustained: FlopRate | None = None
     basis: Basis = "published"
     low: FlopRate | None = None
     high: FlopRate | None = None
@@ -232,7 +234,7 @@ class MachineRecord(Record):
 
 def _device(record: DeviceRecord) -> Device:
     peaks = tuple(
-        Peak(one.dtype, one.engine, rate, one.accumulate_dtype)
+        Peak(one.dtype, one.engine, rate, one.accumulate_dtype, (one.sustained or one.rate) / one.rate)
         for one in record.peak
         if (rate := fact_of(one, "rate")) is not None
     )
@@ -325,6 +327,9 @@ def read_machine(path: Path) -> tuple[Machine, list[str], str | None, Document]:
     record = check_record(document, MachineRecord, SCHEMA)
     node, system, peaks = record.node, record.system, record.device.peak
     check_once(document, ("device", "peak"), [(one.dtype, one.engine, one.accumulate_dtype) for one in peaks])
+    if above := [at for at, one in enumerate(peaks) if one.sustained and one.sustained > one.rate]:
+        what = f"device.peak[{above[0]}].sustained is above the rate. Give at most the rate."
+        raise document.error(("device", "peak", above[0], "sustained"), what)
     ways = [(one.tier, one.channel, one.messages_from, one.messages_to) for one in record.links]
     check_once(document, ("links",), ways)
     check_once(document, ("overheads",), [(one.name, one.per) for one in record.overheads])
@@ -369,14 +374,9 @@ def _device_content(device: Device) -> dict[str, Any]:
     fresh = {"above": exact_quantity(above, "byte"), **fresh} if fresh and above else {}
     cache = stated("cache", device.cache_byte, "byte")
     units = {"count": int(device.units.value), **cache} if device.units and cache else {}
-    peaks = [
-        {**known({name: getattr(peak, name) for name in ("dtype", "engine", "accumulate_dtype")}),
-         **stated("rate", peak.rate, "flop_per_s")}
-        for peak in device.peaks
-    ]  # fmt: skip
     content = {
         "architecture": device.architecture,
-        "peak": peaks,
+        "peak": list(map(peak_content, device.peaks)),
         "memory": memory,
         "launch": stated("per_op", device.launch_s, "time_s"),
         "allocator": fresh,

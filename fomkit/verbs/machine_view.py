@@ -174,10 +174,11 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     """
     machine = without_implausible(machine)
     memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
-    peaks = [  # each peak, and the rate that a power limit lets the machine sustain where that is lower
+    peaks = [  # each peak, and the rate that long products sustain: stated, or computed from a power limit
         as_content(
             Peak, peak, flop_per_s=peak.rate, ridge_point=memory and peak.rate.value / memory.value,
-            held_flop_per_s=limited.rate if limited.rate.source.startswith(HELD) else None,
+            held_flop_per_s=limited.rate if limited.rate.source.startswith(HELD) else
+            peak.rate.scaled(peak.sustained) if peak.sustained < 1 else None,
         )
         for peak, limited in zip(machine.device.peaks, lower, strict=True)
     ]  # fmt: skip

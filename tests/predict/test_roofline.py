@@ -6,12 +6,16 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from costs.op_tables import gemm, optimizer, table, traffic
 from predict.machines import device, fact, machine, typical_at
 
+import fomkit
+from fomkit.core.errors import FomkitError
 from fomkit.core.machine import Energy
 from fomkit.ops.pricing import add_costs
+from fomkit.plan.options import change_machine
 from fomkit.prediction import prior
 from fomkit.prediction.rates import bounds, rates, starts_within, throttled
 from fomkit.prediction.typical import typical_utilisation
@@ -53,6 +57,38 @@ def test_a_limit_of_power_holds_an_fp32_peak_down_by_hand():
     assert throttled(t4).device.peak("fp16", "matrix").rate.value == 65e12
     older = replace(t4, energy=replace(t4.energy, process_m=16e-9))
     assert throttled(older).device.peak("fp32", "vector").rate.value == pytest.approx(5.11e12 * 0.75**1.5)
+
+
+def test_no_product_from_facts_is_faster_than_the_stated_sustained_rate() -> None:
+    built = load_machine("mi300x")
+    peaks = tuple(replace(one, sustained=1.0) for one in built.device.peaks)
+    without = replace(built, device=replace(built.device, peaks=peaks))
+    sizes = ((4096, 4864, 32896), (1024, 1024, 1024))
+    rows = [{"kind": "gemm", "dtype": dtype, "engine": "matrix", "b": 1, **dict(zip("mnk", size, strict=True))}
+            for dtype in ("bf16", "fp16", "tf32") for size in sizes]  # fmt: skip
+    now, before = (fomkit.predict(pd.DataFrame(rows), one).table for one in (built, without))
+    flop = 2.0 * math.prod(sizes[0])
+    for at, held in ((0, 708e12), (2, 654e12)):
+        assert now["time_s"][at] == pytest.approx(flop / held)
+        assert now["low_s"][at] == pytest.approx(flop / held / 1.1)
+        assert now["high_s"][at] / now["time_s"][at] == pytest.approx(before["high_s"][at] / before["time_s"][at])
+        assert "sustained in long products" in now["evidence"][at]
+    # What facts predict slower anyway, and formats without such a rate, stay.
+    assert now.drop(index=[0, 2]).equals(before.drop(index=[0, 2]))
+    # With a faster engine the rate that is sustained grows with it.
+    faster = change_machine(built, {"flop_per_s/bf16/matrix": 2 * 1307.4e12})
+    assert fomkit.predict(pd.DataFrame(rows[:1]), faster).table["time_s"][0] == pytest.approx(
+        flop / 1416e12, rel=5e-3
+    )
+
+
+def test_a_sustained_rate_above_the_peak_is_refused_and_a_right_one_is_kept(tmp_path) -> None:
+    path = tmp_path / "m.yaml"
+    fomkit.save(load_machine("mi300x"), path)
+    assert load_machine(path).device.peaks == load_machine("mi300x").device.peaks
+    path.write_text(path.read_text("utf-8").replace("sustained: 708 TFLOP/s", "sustained: 1308 TFLOP/s"), "utf-8")
+    with pytest.raises(FomkitError, match=r"device\.peak\[5\]\.sustained is above the rate"):
+        load_machine(path)
 
 
 @pytest.mark.parametrize(
