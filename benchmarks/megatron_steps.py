@@ -12,5 +12,5 @@ from fomkit.validation.published_steps import Published, megatron_figures
 
 if __name__ == "__main__":
     page = Page(PLAIN)
-    add_published(page, (as_content(Published, one) for one in megatron_figures()))
+    add_published(page, [as_content(Published, one) for one in megatron_figures()])
     print(page.text(), end="")

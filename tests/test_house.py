@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,21 @@ def test_every_documented_verb_exists(root: Path) -> None:
     )
     assert questions == set(VERBS)
     assert readme <= questions
+
+
+def test_scripts_import_only_what_the_package_has(root: Path) -> None:
+    """No test runs all of the benchmarks."""
+    lacking = []
+    for path in sorted((root / "benchmarks").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fomkit":
+                module = importlib.import_module(str(node.module))
+                lacking += [
+                    f"{path.name}: {node.module}.{one.name}"
+                    for one in node.names
+                    if not hasattr(module, one.name) and find_spec(f"{node.module}.{one.name}") is None
+                ]
+    assert not lacking
 
 
 def test_columns_have_one_meaning() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -376,6 +376,13 @@ def _published_value(value: float, unit: str) -> str:
     return f"{100 * value:.2f} %" if unit == "share" else f"{format_number(value / BINARY['Gi'])} GiB"
 
 
+def add_published(page: Page, entries: Sequence[Entry]) -> None:
+    """Add published steps and activations beside the projected ones, and their sources."""
+    page.heading("Megatron-LM as published: steps and activations of many devices")
+    page.rows_of_numbers(_PUBLISHED, map(published_cells, entries))
+    page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in entries))}")
+
+
 def published_cells(one: Entry) -> list[str]:
     """Format a published figure and the projected one as cells."""
     unit, span = one["unit"], one["projected"]
@@ -414,9 +421,7 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
         for line in lines:
             table.add_row(*_score_cells(line))
         page.table(table)
-    page.heading("Megatron-LM as published: steps and activations of many devices")
-    page.rows_of_numbers(_PUBLISHED, map(published_cells, content["published"]))
-    page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in content['published']))}")
+    add_published(page, content["published"])
     page.line("")
     page.lines(content["said"])
     page.line(f"Intervals of {level_text(content['interval'])}. Not scored:")
