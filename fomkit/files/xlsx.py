@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -310,29 +310,21 @@ def _sheet_values(path: Path, content: bytes) -> dict[str, tuple[tuple[object, .
     }
 
 
-def _formulas(path: Path, content: bytes) -> dict[str, set[tuple[int, int]]]:
-    book = _opened(content, values=False)
-    return {
-        sheet.title: {
-            (number, column)
-            for number, row in _sheet_rows(path, sheet)
-            for column, cell in enumerate(row, start=1)
-            if cell.data_type == "f"
-        }
-        for sheet in book.worksheets
-    }
-
-
 def read_workbook(path: Path) -> tuple[Sheet, ...]:
     """Read every sheet of a workbook as plain values, in the workbook's order."""
+    sheets = []
     with damage_reported(path):
         content = unpacked_file(path)
-        values, formulas = _sheet_values(path, content), _formulas(path, content)
-    sheets = []
-    for name, rows in values.items():
-        sheet = Sheet(name, rows)
-        uncached = frozenset(place for place in formulas.get(name, ()) if sheet.cell(*place) is None)
-        sheets.append(Sheet(name, rows, uncached))
+        values = _sheet_values(path, content)
+        for book_sheet in _opened(content, values=False).worksheets:
+            sheet = Sheet(book_sheet.title, values[book_sheet.title])
+            uncached = frozenset(
+                (number, column)
+                for number, row in _sheet_rows(path, book_sheet)
+                for column, cell in enumerate(row, start=1)
+                if cell.data_type == "f" and sheet.cell(number, column) is None
+            )
+            sheets.append(replace(sheet, uncached=uncached))
     return tuple(sheets)
 
 

@@ -39,15 +39,23 @@ class Combination:
     """One point of the frontier.
 
     `factors`: value over the current value of the parameter.
-    `total`: sum of |ln(factor)|: the cost if a change by a factor costs the same in every parameter.
     `figure`, `probability`: those of the goal, estimated again at this point.
     """
 
     values: dict[str, float]
     factors: dict[str, float]
-    total: float
     figure: Span
     probability: float
+
+    @property
+    def moves(self) -> list[float]:
+        """The |ln(factor)| of each parameter."""
+        return [abs(math.log(factor)) for factor in self.factors.values()]
+
+    @property
+    def total(self) -> float:
+        """Sum of the moves: the cost if a change by a factor costs the same in every parameter."""
+        return math.fsum(self.moves)
 
 
 @dataclass(frozen=True)
@@ -180,25 +188,20 @@ def _front_combination(
 ) -> Combination:
     found = evaluator.subject.figures_at(values)
     factors = {parameter.name: values[parameter.name] / parameter.value for parameter in parameters}
-    total = math.fsum(abs(math.log(factor)) for factor in factors.values())
-    return Combination(values, factors, total, evaluator.goal.span(found), evaluator.goal.reached(found))
-
-
-def _moves(combination: Combination) -> list[float]:
-    return [abs(math.log(factor)) for factor in combination.factors.values()]
+    return Combination(values, factors, evaluator.goal.span(found), evaluator.goal.reached(found))
 
 
 def _is_dominated(combination: Combination, others: Sequence[Combination]) -> bool:
     """Check whether another point needs no more of any parameter, and less of one."""
-    own = _moves(combination)
-    less = [np.subtract(own, _moves(other)) for other in others]
+    own = combination.moves
+    less = [np.subtract(own, other.moves) for other in others]
     return any((by >= -CLOSE).all() and (by > CLOSE).any() for by in less)
 
 
 def _without_twins(points: Sequence[Combination]) -> list[Combination]:
     remaining: list[Combination] = []
     for point in points:
-        if not any(np.allclose(_moves(point), _moves(other), rtol=0, atol=CLOSE) for other in remaining):
+        if not any(np.allclose(point.moves, other.moves, rtol=0, atol=CLOSE) for other in remaining):
             remaining.append(point)
     return remaining
 
@@ -231,7 +234,7 @@ def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
             enough.append(factors)  # larger whole numbers would be useless
         found += here
     points = [_front_combination(evaluator, parameters, values) for values in found]
-    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, _moves(twin)))
+    ranked = sorted(_without_twins(points), key=lambda twin: (twin.total, twin.moves))
     remaining = tuple(one for one in ranked if not _is_dominated(one, ranked))
     if remaining:
         return Frontier(names, remaining)

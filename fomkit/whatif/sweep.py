@@ -341,7 +341,10 @@ def make_sweep(
             raise FomkitError(where, f"{name!r} is not a parameter of it. {nearest_parameter(name, kinds)}")
     if HOST in vary:
         check_host(model, f"--vary {HOST}", (layout or Layout()).launch)
-    vary, currency = figures.with_prices(vary, machine.price)
+    currency = ""
+    if axes.PRICE in vary:
+        prices, currency = figures.read_prices(vary[axes.PRICE], machine.price)
+        vary = {**vary, axes.PRICE: prices}
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:
             raise FomkitError(name, "is both varied and given as one value. Give it once.")

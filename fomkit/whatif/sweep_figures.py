@@ -200,14 +200,6 @@ def read_prices(given: Given, own: Price | None) -> tuple[Given, str]:
     return "".join(parts) + colon + steps, currencies[0]
 
 
-def with_prices(vary: Mapping[str, Given], own: Price | None) -> tuple[Mapping[str, Given], str]:
-    """Parse the prices among the varied values; the currency is "" where there are none."""
-    if PRICE not in vary:
-        return vary, ""
-    prices, currency = read_prices(vary[PRICE], own)
-    return {**vary, PRICE: prices}, currency
-
-
 def bill_of(machine: Machine, scope: Scope, currency: str, level: float, *, on_nodes: bool) -> Bill | None:
     """Return the bill by the requested price (in ``currency``), else the machine's; None without a price."""
     if not currency and machine.price is None:
