@@ -125,24 +125,37 @@ def update(cells: Cells, device: str) -> Case:
     return Case(run, check)
 
 
-MAKERS: Mapping[str, tuple[Callable[[Cells, str], Case], Callable[[Cells], None] | None]] = {
-    "gemm": (product, check_product),
-    "sparse_gemm": (sparse_product, check_sparse_product),
-    "conv": (convolution, check_convolution),
-    "rnn": (recurrent, None),
-    "attention": (attention, check_attention),
-    **dict.fromkeys(("pointwise", "copy"), (elementwise, check_elementwise)),
-    **dict.fromkeys(("softmax", "norm", "reduction", "pool", "embedding"), (over_rows, check_rows)),
-    "optimizer": (update, check_update),
+MAKERS: Mapping[str, Callable[[Cells, str], Case]] = {
+    "gemm": product,
+    "sparse_gemm": sparse_product,
+    "conv": convolution,
+    "rnn": recurrent,
+    "attention": attention,
+    "pointwise": elementwise,
+    "copy": elementwise,
+    "softmax": over_rows,
+    "norm": over_rows,
+    "reduction": over_rows,
+    "pool": over_rows,
+    "embedding": over_rows,
+    "optimizer": update,
 }
-"""Maker of the cases of each kind, and what raises `CannotTimeError` for a row that it cannot make, if any."""
+CHECKS: Mapping[str, Callable[[Cells], None]] = {
+    "gemm": check_product,
+    "sparse_gemm": check_sparse_product,
+    "conv": check_convolution,
+    "attention": check_attention,
+    **dict.fromkeys(("pointwise", "copy"), check_elementwise),
+    **dict.fromkeys(("softmax", "norm", "reduction", "pool", "embedding"), check_rows),
+    "optimizer": check_update,
+}
+"""Functions, by kind, that raise `CannotTimeError` for a row that the maker cannot make; other kinds have none."""
 
 
 def knows_op(cells: Cells) -> bool:
     """Return whether the op that a row names is made here, so that the timing may have that name."""
     name = short_name(cells)
-    maker, _ = MAKERS.get(cells["kind"], (None, None))
-    return name in (OVER if maker is over_rows else NAMED)
+    return name in (OVER if MAKERS.get(cells["kind"]) is over_rows else NAMED)
 
 
 def check_case(cells: Cells) -> None:
@@ -152,11 +165,10 @@ def check_case(cells: Cells) -> None:
     """
     if cells["kind"] not in MAKERS:
         raise CannotTimeError(f"the kind {cells['kind']} is not timed here")
-    _, check = MAKERS[cells["kind"]]
     try:
         item_byte(cells)
-        if check is not None:
-            check(cells)
+        if cells["kind"] in CHECKS:
+            CHECKS[cells["kind"]](cells)
     except (KeyError, ValueError) as error:
         raise CannotTimeError(f"a size is missing or no number ({error})") from error
 
@@ -169,8 +181,7 @@ def make_case(cells: Cells, device: str) -> Case:
     """
     check_case(cells)
     try:
-        make, _ = MAKERS[cells["kind"]]
-        return make(cells, device)
+        return MAKERS[cells["kind"]](cells, device)
     except (KeyError, ValueError) as error:
         raise CannotTimeError(f"a size is missing or no number ({error})") from error
 
