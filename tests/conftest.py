@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -135,11 +136,16 @@ def children_are_ready() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def logs_are_short() -> None:
-    """Print no progress of commands that are slow because the machine is busy."""
-    from fomkit.cli import choices  # not while tests are collected
+def commands_leave_the_process_alone() -> Iterator[None]:
+    """Print no progress of commands that are slow because the machine is busy, and keep the limits of collection.
+
+    A command lowers them for its process; after the first one tests would search for garbage ten times as often.
+    """
+    from fomkit.cli import choices, main  # not while tests are collected
 
     choices.SPARSE_S = 1e6
+    with mock.patch.object(main, "gc"):
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from fomkit.ops.tables import HUGE, LAYERS, LINE, PRODUCT_LAYOUTS, TABLES, TINY,
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
+
+    from fomkit.ops.columns import Flags, Matrix
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "OPS": ("op", "kind", "dtype", "engine", "pass_name", "count"),
@@ -52,23 +54,29 @@ def row_place(where: str, index: pd.Index, position: int) -> str:
     return f"{where}:{index[position]}" if index.name == LINE else f"{where}: row {index[position]}"
 
 
-def _kind_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
+def _numbers(data: pd.DataFrame, table: str) -> tuple[list[Column], Matrix]:
+    """Return the number columns and their cells (rows × columns), all at once: every stage checks its tables."""
+    found, known = data.select_dtypes(np.floating), {column.name: column for column in TABLES[table]}
+    columns = [known[name] for name in found.columns]
+    kept = [column.dtype == "number" for column in columns]  # an empty text column may be of floats, too
+    return [*compress(columns, kept)], found.to_numpy(np.float64)[:, kept]
+
+
+def _kind_errors(data: pd.DataFrame, where: str, empty: Mapping[str, Flags]) -> Iterable[FomkitError]:
+    """Report kinds and their dimensions; `empty`: which cells of the number columns are."""
     if "kind" not in data.columns:
         return
-    kinds, present = data["kind"], data["kind"].dropna().unique()
+    cells, present = data["kind"].to_numpy(object), data["kind"].dropna().unique()
     for kind in sorted({str(kind) for kind in present} - {"", *KINDS}):
-        place = row_place(where, data.index, int((kinds == kind).to_numpy().nonzero()[0][0]))
+        place = row_place(where, data.index, int((cells == kind).argmax()))
         yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KINDS)}")
-    needed = {name for kind in present for name in (KINDS[kind].dimensions if kind in KINDS else ())}
-    names = [name for name in data.columns if name in needed]
-    empty, cells = dict(zip(names, data[names].isna().to_numpy().T, strict=True)), kinds.to_numpy(object)
-    for kind in present:
-        rows = cells == kind
-        for name in KINDS[kind].dimensions if kind in KINDS else ():
+    for kind in filter(KINDS.__contains__, present):
+        for name in KINDS[kind].dimensions:
             if name not in data.columns:
                 yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
                 continue
-            if (bad := rows & empty[name]).any():
+            is_empty = empty[name] if name in empty else data[name].isna().to_numpy()
+            if (bad := (cells == kind) & is_empty).any():
                 place = row_place(where, data.index, int(bad.argmax()))
                 yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
 
@@ -79,10 +87,10 @@ def _layout_errors(data: pd.DataFrame, where: str) -> Iterable[FomkitError]:
 
     if "layout" not in data.columns or "kind" not in data.columns:
         return
-    words = data["layout"].unique()
+    words = dict.fromkeys(data["layout"].tolist())
     strange = [word for word in words if not pd.isna(word) and word not in ("", *PRODUCT_LAYOUTS)]
-    wrong = np.asarray(data["kind"].isin(["gemm", "sparse_gemm"]) & data["layout"].isin(strange), bool)
-    if wrong.any():
+    products = data["kind"].isin(["gemm", "sparse_gemm"]) if strange else None
+    if products is not None and (wrong := np.asarray(products & data["layout"].isin(strange), bool)).any():
         position = int(wrong.argmax())
         place = row_place(where, data.index, position)
         expected = f"Expected {' or '.join(PRODUCT_LAYOUTS)} for a product; empty means row_major."
@@ -112,32 +120,16 @@ def _column_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[Fomki
             yield FomkitError(where, f"the column {name!r} must be float64, it is {dtype}.")
 
 
-def _wrong_numbers(data: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.bool_]:
-    """Return which cells (rows × columns) hold a number that the column does not allow; empty ones do not count.
-
-    All columns at once, because every stage runs this check.
-    """
-    cells = data[[column.name for column in columns]].to_numpy(np.float64)
-    finite = np.finfo(np.float64)  # its bounds exclude infinity
-    wrong = cells < np.maximum([column.least for column in columns], finite.min)
-    wrong |= cells > np.minimum([column.most for column in columns], finite.max)
-    whole = [place for place, column in enumerate(columns) if column.whole]
-    counts = cells[:, whole]
-    wrong[:, whole] |= np.floor(counts) < counts
-    return np.asarray(wrong)
-
-
-def _wrong_words(data: pd.DataFrame, column: Column, never_empty: bool) -> NDArray[np.bool_]:
+def _first_wrong_word(cells: list[str | None], column: Column, never_empty: bool) -> int | None:
+    """Return the position of the first cell that the column does not allow."""
     import pandas as pd
 
-    allowed = {"", *column.words}
-    known: dict[object, bool] = {}
-    for cell in data[column.name].unique():
-        empty = pd.isna(cell) or cell == ""
-        known[cell] = (empty and never_empty) or (bool(column.words) and not empty and cell not in allowed)
-    if not any(known.values()):
-        return np.zeros(len(data), bool)
-    return np.asarray(data[column.name].map(known), bool)
+    allowed, wrong = {"", *column.words}, set[str | None]()
+    for cell in dict.fromkeys(cells):
+        empty = not cell if isinstance(cell, str) else pd.isna(cell)
+        if never_empty if empty else column.words and cell not in allowed:
+            wrong.add(cell)
+    return next(place for place, cell in enumerate(cells) if cell in wrong) if wrong else None
 
 
 def _allowed(column: Column) -> str:
@@ -151,18 +143,24 @@ def _allowed(column: Column) -> str:
     return f"{kind} of {column.least:g} or more" + (f", at most {column.most:g}" if column.most < inf else "")
 
 
-def _value_errors(data: pd.DataFrame, table: str, where: str) -> Iterable[FomkitError]:
-    columns = [column for column in TABLES[table] if column.name in data.columns]
-    numbers = [column for column in columns if column.dtype == "number"]
-    wrong = dict(zip((column.name for column in numbers), _wrong_numbers(data, numbers).T, strict=True))
-    for column in columns:
-        never_empty = column.name in _NEVER_EMPTY[table]
+def _value_errors(
+    data: pd.DataFrame, table: str, where: str, numbers: Sequence[Column], cells: Matrix
+) -> Iterable[FomkitError]:
+    finite = np.finfo(np.float64)  # its bounds exclude infinity; comparisons with an empty cell are false
+    wrong = cells < np.maximum([column.least for column in numbers], finite.min)
+    wrong |= cells > np.minimum([column.most for column in numbers], finite.max)
+    wrong |= (np.floor(cells) < cells) & [column.whole for column in numbers]
+    wrong |= np.isnan(cells) & [column.name in _NEVER_EMPTY[table] for column in numbers]
+    first = {numbers[at].name: int(wrong[:, at].argmax()) for at in np.flatnonzero(wrong.any(axis=0)).tolist()}
+    for column in TABLES[table]:
+        if column.name not in data.columns:
+            continue
         if column.dtype == "text":
-            wrong[column.name] = _wrong_words(data, column, never_empty)
-        elif never_empty:
-            wrong[column.name] = wrong[column.name] | data[column.name].isna().to_numpy()
-        if wrong[column.name].any():
-            position = int(wrong[column.name].nonzero()[0][0])
+            words = data[column.name].tolist()
+            position = _first_wrong_word(words, column, column.name in _NEVER_EMPTY[table])
+        else:
+            position = first.get(column.name)
+        if position is not None:
             cell = data[column.name].iloc[position]
             shown = repr(cell) if column.dtype == "text" else "empty" if cell != cell else f"{float(str(cell)):g}"
             place = row_place(where, data.index, position)
@@ -192,7 +190,10 @@ def check_table(data: pd.DataFrame, table: str, where: str) -> None:
     """
     errors = list(_column_errors(data, table, where))
     if not errors:
-        errors += [*_kind_errors(data, where), *_value_errors(data, table, where), *_layout_errors(data, where)]
+        numbers, cells = _numbers(data, table)
+        empty = {column.name: one for column, one in zip(numbers, np.isnan(cells).T, strict=True)}
+        values = _value_errors(data, table, where, numbers, cells)
+        errors += [*_kind_errors(data, where, empty), *values, *_layout_errors(data, where)]
     if errors:
         raise ManyFomkitError(errors)
 

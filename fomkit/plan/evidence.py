@@ -30,9 +30,9 @@ from fomkit.plan.step import device_times, ops_of, started_of, terms_beside
 from fomkit.prediction.cascade import prepared
 from fomkit.prediction.estimators import Record, records
 from fomkit.prediction.exact import hits, settle_engines, settled_ops
-from fomkit.prediction.families import families, fitted, servable, training_rows
+from fomkit.prediction.families import families, fitted, servable
 from fomkit.prediction.gp import distances
-from fomkit.prediction.interpolate import as_fit, features_of
+from fomkit.prediction.interpolate import family_of, features_of
 from fomkit.prediction.rates import FITTED, bounds, rates, throttled
 from fomkit.prediction.transfer import BASELINE, in_another_format
 
@@ -98,20 +98,18 @@ def _exact_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[in
 
 def _fitted_neighbours(rows: pd.DataFrame, machine: Machine) -> Iterator[tuple[int, list[Neighbour]]]:
     for name, at in families(rows):
-        stored, chosen = machine.fits.get(str(name)), rows.iloc[at]
-        chosen = chosen[servable(chosen, name.kind)]
-        if not isinstance(stored, dict) or not len(chosen):
+        chosen = rows.iloc[at]
+        chosen, family = chosen[servable(chosen, name.kind)], family_of(machine, name)
+        if family is None or not len(chosen):
             continue
-        training = training_rows(machine.timings, name)
+        training = family.training
         chosen = chosen[fitted(chosen, training, name.kind)]
-        fit = as_fit(stored)
-        known, query = (features_of(fit, table, name.kind, len(training)) for table in (training, chosen))
-        apart = distances(query, known, fit.hyper.length)
+        known, query = (features_of(family.fit, one, name.kind, len(training)) for one in (family.rows, chosen))
+        apart = distances(query, known, family.fit.hyper.length)
         nearest = np.argsort(apart, axis=1, kind="stable")[:, :NEAREST]
-        timings = list(records(training))
         for index, far, places in zip(chosen.index.tolist(), apart, nearest, strict=True):
-            near = [(timings[place][1], float(far[place])) for place in places.tolist()]
-            yield index, [Neighbour(dict(row), row["_time_s"], distance) for row, distance in near]
+            near = zip(records(training.iloc[places]), far[places].tolist(), strict=True)
+            yield index, [Neighbour(dict(row), row["_time_s"], distance) for (_, row), distance in near]
 
 
 def nearest_timings(timed: pd.DataFrame, machine: Machine) -> dict[int, list[Neighbour]]:

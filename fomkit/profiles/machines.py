@@ -35,8 +35,9 @@ FITS_SCHEMA = "fomkit/fits/5"
 def _content(cells: pd.Series, number: bool) -> bytes:
     """Return the content of a column as bytes; empty if every cell is."""
     if not number:
-        texts = cells.fillna("").astype("str").tolist()
-        return "\x1f".join(texts).encode() if any(texts) else b""
+        words = cells.tolist()
+        text_of = {word: "" if pd.isna(word) else str(word) for word in dict.fromkeys(words)}
+        return "\x1f".join(map(text_of.__getitem__, words)).encode() if any(text_of.values()) else b""
     values = cells.to_numpy("<f8")
     empty = np.isnan(values)
     return b"" if empty.all() else np.where(empty, np.nan, values).tobytes()

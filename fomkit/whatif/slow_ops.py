@@ -22,7 +22,7 @@ from fomkit.ops.precision import choose_formats
 from fomkit.ops.tables import TIMES
 from fomkit.plan.content import as_content
 from fomkit.plan.estimate import Estimate
-from fomkit.plan.evidence import Near, distinct_ops, nearest_timings, neighbour_content
+from fomkit.plan.evidence import Near, nearest_timings, neighbour_content
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.estimators import Record, records
 from fomkit.prediction.exact import row_major
@@ -94,20 +94,19 @@ def evidence(case: Case, rows: pd.Series[bool], after_s: NDArray[np.float64] | N
     size = ops["seconds"] if after_s is None else (ops["seconds"] - ops["after_s"]).abs()
     # Ops with equal savings keep the table's order: differences of a picosecond are rounding errors.
     sums = size.groupby(groups).sum().round(12).sort_values(ascending=False, kind="stable")
-    found = list[SlowOp]()
-    for name in sums.index[:TOP]:
-        own = ops[groups == name]
-        _, row = next(iter(records(distinct_ops(own))))
-        near = nearest_timings(own.iloc[:1].reset_index(drop=True), case.fitted).get(0, [])
-        found.append(
-            as_content(
-                SlowOp, row, rows=own.index.tolist(), sizes=_op_label(row), executions=float(own["count"].sum()),
-                step_time_s=float(own["seconds"].sum()),
-                floor_s=(own["floor_s"] * own["count"]).sum(skipna=False),
-                after_s=None if after_s is None else own["after_s"].sum(skipna=False),
-                nearest=[neighbour_content(one) for one in near[:1]],
-            )
-        )  # fmt: skip
+    alike = [ops[groups == name] for name in sums.index[:TOP]]
+    first = pd.concat([own.iloc[:1] for own in alike], ignore_index=True)
+    near = nearest_timings(first, case.fitted)
+    found = [
+        as_content(
+            SlowOp, row, rows=own.index.tolist(), sizes=_op_label(row), executions=float(own["count"].sum()),
+            step_time_s=float(own["seconds"].sum()),
+            floor_s=(own["floor_s"] * own["count"]).sum(skipna=False),
+            after_s=None if after_s is None else own["after_s"].sum(skipna=False),
+            nearest=[neighbour_content(one) for one in near.get(number, [])[:1]],
+        )
+        for own, (number, row) in zip(alike, records(first), strict=True)
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda one: (one["after_s"] or 0.0) > one["step_time_s"]))  # slower ones last
 
 

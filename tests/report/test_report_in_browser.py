@@ -46,10 +46,10 @@ def width_left_over(window: Chrome) -> int:
     return int(window.execute_script("return document.documentElement.scrollWidth - innerWidth"))
 
 
-def test_it_loads_without_a_word_and_without_the_network(report) -> None:
-    with opened(report) as window:
-        assert complaints(window) == []
-        assert requested_urls(window) == []
+def test_it_loads_without_a_word_and_without_the_network(window) -> None:
+    """It is the first test, so both logs are of loading the page."""
+    assert complaints(window) == []
+    assert requested_urls(window) == []
 
 
 def test_the_claim_stands_first_with_its_interval(window, resnet50) -> None:
