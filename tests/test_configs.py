@@ -318,8 +318,14 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
                 "tie_word_embeddings": False,
                 "architectures": ["BertForMaskedLM"],
             },
-            "tie_word_embeddings is false. Expected: true",
+            "tie_word_embeddings is false, which is not supported of bert",
         ),
+        (
+            {"model_type": "bert", "max_position_embeddings": 64, "num_attention_heads": 7},
+            "7 heads do not divide a width of 4096. Give a divisor.",
+        ),
+        ({"architectures": 7}, "architectures is 7. Give a list of names"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000. Give at most 10,000."),
         ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "uses 9 of 8 experts"),
         (
             {
