@@ -358,6 +358,17 @@ def test_sizes_and_modes_that_a_step_has_not(tmp_path: Path) -> None:
         fomkit.profile(tmp_path / "model.py", mode="decode")
 
 
+def test_a_sequence_is_no_longer_than_learnt_positions(tmp_path: Path) -> None:
+    """Before, GPT-2 over 4,096 tokens was priced without a word, which its table of 1,024 positions excludes."""
+    for name, mode, sizes in (("gpt2-xl", "decode", {"cache": 4096}), ("bert-base", "train", {"seq": 513}),
+                              ("bart-large", "infer", {"source": 1025})):  # fmt: skip
+        path = write(tmp_path, PUBLIC[name]["config"])
+        with pytest.raises(FomkitError, match=r"has learnt positions for [0-9,]+ tokens\. Give at most"):
+            profile_config(path, mode=mode, sizes=sizes)
+    t5 = write(tmp_path, PUBLIC["t5-base"]["config"])
+    assert profile_config(t5, sizes={"seq": 4096}).sizes["seq"] == 4096  # its positions are relative
+
+
 def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
     """As for any other frontend; before, a batch of 0 was refused only by the price of a product."""
     path = write(tmp_path, PUBLIC["vit-b16"]["config"])

@@ -298,6 +298,7 @@ def _decoder(file: Fields, name: str) -> Architecture:
         file.flag("tie_word_embeddings", absent=kind.tied, why=f"as {name} is built"), dtype_of(file),
         head_bias=kind.holds(kind.head_bias, file),
         further=tables + (("norm of words", 2 * hidden),) * kind.word_norm, sizes=((SEQ, min(positions, 4096)),),
+        longest=0 if kind.positions is None else positions,
     )  # fmt: skip
 
 

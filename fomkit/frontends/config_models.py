@@ -168,7 +168,7 @@ def _bert(file: Fields) -> Architecture:
     return Architecture(
         "bert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False), None,
         True, dtype_of(file), "words" if masked else "", head_bias=masked, further=further,
-        sizes=((SEQ, positions),),
+        sizes=((SEQ, positions),), longest=positions,
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _distilbert(file: Fields) -> Architecture:
         "distilbert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False),
         None, True, dtype_of(file), "words" if masked else "", head_bias=masked,
         further=(("positions", positions * hidden), ("norm of words", 2 * hidden), *head),
-        sizes=((SEQ, positions),),
+        sizes=((SEQ, positions),), longest=positions,
     )  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def _whisper(file: Fields) -> Architecture:
     return Architecture(
         "whisper", hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1], tied=True,
         dtype=dtype_of(file), further=(("positions", (source + target) * hidden),), front=front,
-        sizes=((SEQ, target),),
+        sizes=((SEQ, target),), longest=target,
     )  # fmt: skip
 
 
@@ -284,6 +284,7 @@ def _bart(file: Fields) -> Architecture:
     return Architecture(
         name, hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1], True, dtype_of(file),
         further=tables + norms, sizes=((SEQ, usual), (SOURCE, usual)),
+        longest=positions,
     )  # fmt: skip
 
 
