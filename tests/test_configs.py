@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import math
 import re
 import runpy
 import sys
@@ -325,6 +326,11 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
             "7 heads do not divide a width of 4096. Give a divisor.",
         ),
         ({"architectures": 7}, "architectures is 7. Give a list of names"),
+        (
+            {"model_type": None, "_class_name": "FluxTransformer2DModel"},
+            "is of 'FluxTransformer2DModel', whose layers",
+        ),
+        ({"model_type": "mamba2", "time_step_limit": [0.0, math.inf]}, "model_type is 'mamba2', whose layers are"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000. Give at most 10,000."),
         ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "uses 9 of 8 experts"),
         (

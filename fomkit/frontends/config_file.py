@@ -158,7 +158,7 @@ _KINDS: dict[str, Kind] = {
     "gemma": Kind(tied=True, head_dim=256),
     "gemma2": Kind(tied=True, norms=4, windows=2, head_dim=256),
     "gemma3_text": Kind(tied=True, norms=4, windows=6, head_dim=256, head_norm=_by_head),
-    "gpt_oss": Kind(biases=_BIASED, windows=2, per_head=1, head_dim=64, experts=_gpt_oss),
+    "gpt_oss": Kind(usual=("attention_bias",), windows=2, per_head=1, head_dim=64, experts=_gpt_oss),
     "phi3": Kind(biases=_PLAIN, windows=0),
     "olmo": Kind(norm="none"),
     "olmo2": Kind(head_norm=_by_all_heads),
@@ -309,26 +309,26 @@ _NO_WORK = re.compile(
     r"activation|transformers_version|auto_map|use_cache|pretraining_tp|position_embeddings$|id2label|label2id|"
     r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|topk|scoring|norm_topk|output_|return_|mask_|multiplier$|"
     r"problem_type|scal|chunk_size|max_distance$|^n_positions$|cache_implementation|^ep_size$|^dtype$|task_specific|"
-    r"n_ctx|encoder_stride|classifier"
+    r"n_ctx|encoder_stride|classifier|jitter|rotary_dim|sliding_window_pattern"
 )
 """Fields that change no work or are not used here; dropout is ignored everywhere."""
 
 
 def read_architecture(path: Path) -> Architecture:
     """Read a ``config.json``; raise if a size is missing or its ``model_type`` is unknown."""
-    content = parse_json(read_json_text(path), str(path))
-    where = str(path)
-    if isinstance(content, dict) and "traceEvents" in content:
-        raise FomkitError(
-            where, f"is a profiler's trace. Import it: fomkit import {where} --set batch=… -o model.yaml"
-        )
-    if isinstance(content, dict) and "class_name" in content:
+    parsed, where = parse_json(read_json_text(path), str(path), infinite=True), str(path)
+    content = parsed if isinstance(parsed, dict) else {}
+    if "traceEvents" in content:
+        what = f"is a profiler's trace. Import it: fomkit import {where} --set batch=… -o model.yaml"
+        raise FomkitError(where, what)
+    if "class_name" in content:
         what = "is a model saved by Keras. Load it in a Python file: model = keras.models.model_from_json(…)."
         raise FomkitError(where, what)
-    if not isinstance(content, dict) or "model_type" not in content:
-        raise FomkitError(
-            where, f"has no model_type. Give a transformer's config.json, which has one, such as {_SOME}."
-        )
+    if "model_type" not in content:
+        kind = next((content[key] for key in ("_class_name", "architecture", "peft_type") if content.get(key)), "")
+        what = f"is of {str(kind)[:60]!r}, whose layers are unknown. Profile their code: fomkit profile model.py."
+        none = f"has no model_type. Give a transformer's config.json, which has one, such as {_SOME}."
+        raise FomkitError(where, what if kind else none)
     name = str(content["model_type"])[:60]
     if parts := sorted({"text_config", "vision_config", "audio_config"} & content.keys()):
         what = f"{name} has several parts ({', '.join(parts)})"

@@ -145,6 +145,7 @@ def _falcon(file: Fields) -> Architecture:
 
 def _masked(file: Fields, without: str) -> bool:
     """Return whether an encoder has the head that finds masked words; a note says what it is ``without`` one."""
+    file.asked.add("tie_word_embeddings")
     masked = any(name.endswith("ForMaskedLM") for name in model_names(file))
     if not masked:
         file.notes.append(f"architectures names no model ForMaskedLM: {without}, without a head")
