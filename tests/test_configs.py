@@ -326,6 +326,7 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
             "7 heads do not divide a width of 4096. Give a divisor.",
         ),
         ({"architectures": 7}, "architectures is 7. Give a list of names"),
+        ({"model_type": "bert", "is_decoder": True}, "is_decoder is true, which is not supported of bert"),
         (
             {"model_type": None, "_class_name": "FluxTransformer2DModel"},
             "is of 'FluxTransformer2DModel', whose layers",

@@ -307,7 +307,7 @@ _SOME = "llama, qwen3, bert or t5 (docs/frontends.md lists all)"
 _NO_WORK = re.compile(
     r"_ids?$|_eps$|epsilon$|drop|rope|^init|_factor$|_coef$|_std$|^summary_|^model_type$|^architectures$|^_|_act$|"
     r"activation|transformers_version|auto_map|use_cache|pretraining_tp|position_embeddings$|id2label|label2id|"
-    r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|topk|scoring|norm_topk|output_|return_|mask_|multiplier$|"
+    r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|^topk|scoring|norm_topk|output_|return_|mask_|multiplier$|"
     r"problem_type|scal|chunk_size|max_distance$|^n_positions$|cache_implementation|^ep_size$|^dtype$|task_specific|"
     r"n_ctx|encoder_stride|classifier|jitter|rotary_dim|sliding_window_pattern"
 )

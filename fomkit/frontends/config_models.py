@@ -155,6 +155,7 @@ def _masked(file: Fields, without: str) -> bool:
 
 
 def _bert(file: Fields) -> Architecture:
+    check_known(file, str(file.content["model_type"]), {"is_decoder": False})
     hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
     feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
     block = Block(
