@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import math
 import re
 import runpy
 import sys
@@ -318,8 +319,20 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
                 "tie_word_embeddings": False,
                 "architectures": ["BertForMaskedLM"],
             },
-            "tie_word_embeddings is false. Expected: true",
+            "tie_word_embeddings is false, which is not supported of bert",
         ),
+        (
+            {"model_type": "bert", "max_position_embeddings": 64, "num_attention_heads": 7},
+            "7 heads do not divide a width of 4096. Give a divisor.",
+        ),
+        ({"architectures": 7}, "architectures is 7. Give a list of names"),
+        ({"model_type": "bert", "is_decoder": True}, "is_decoder is true, which is not supported of bert"),
+        (
+            {"model_type": None, "_class_name": "FluxTransformer2DModel"},
+            "is of 'FluxTransformer2DModel', whose layers",
+        ),
+        ({"model_type": "mamba2", "time_step_limit": [0.0, math.inf]}, "model_type is 'mamba2', whose layers are"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1,000,000,000. Give at most 10,000."),
         ({"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 9}, "uses 9 of 8 experts"),
         (
             {
@@ -350,6 +363,17 @@ def test_sizes_and_modes_that_a_step_has_not(tmp_path: Path) -> None:
         profile_config(path, sizes={"cache": 8})
     with pytest.raises(FomkitError, match="is for a transformer"):
         fomkit.profile(tmp_path / "model.py", mode="decode")
+
+
+def test_a_sequence_is_no_longer_than_learnt_positions(tmp_path: Path) -> None:
+    """Before, GPT-2 over 4,096 tokens was priced without a word, which its table of 1,024 positions excludes."""
+    for name, mode, sizes in (("gpt2-xl", "decode", {"cache": 4096}), ("bert-base", "train", {"seq": 513}),
+                              ("bart-large", "infer", {"source": 1025})):  # fmt: skip
+        path = write(tmp_path, PUBLIC[name]["config"])
+        with pytest.raises(FomkitError, match=r"has learnt positions for [0-9,]+ tokens\. Give at most"):
+            profile_config(path, mode=mode, sizes=sizes)
+    t5 = write(tmp_path, PUBLIC["t5-base"]["config"])
+    assert profile_config(t5, sizes={"seq": 4096}).sizes["seq"] == 4096  # its positions are relative
 
 
 def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:

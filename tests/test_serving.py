@@ -294,7 +294,7 @@ def test_what_serving_does_not_know_is_refused_by_name(tmp_path: Path, h100: Mac
         with pytest.raises(FomkitError, match=said):
             stepper_of(model, h100, layout, Options())
     with pytest.raises(FomkitError, match="only profiles of decoders from a config"):
-        serve(made(tmp_path, "bert-large", "infer"), h100, 2, 8, tensor=2)
+        serve(made(tmp_path, "t5-base", "infer"), h100, 2, 8, tensor=2)
     with pytest.raises(FomkitError, match="states no link of tier 'node'"):
         fomkit.estimate("llama3-8b-decode", "a10", layout="tensor=2", node_devices=8)
     with pytest.raises(FomkitError, match="number of devices in a node is not stated"):

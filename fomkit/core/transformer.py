@@ -194,8 +194,8 @@ class Architecture:
     stacks; one of them may be absent. `tied`: whether input and output words share a table. `head`: what the model
     returns: ``words``, ``classes``, or nothing. `head_bias`: of its product. `further`: other parameters by name,
     for example positions; `front`: convolutions before the stacks. `sizes`: default values of the named sizes.
-    `dtype`: of its weights. `notes`: on facts missing in its file. `stored`: how linear weights are stored, if
-    narrower.
+    `longest`: tokens of a stream for which it has learnt positions; 0: any number. `dtype`: of its weights.
+    `notes`: on facts missing in its file. `stored`: how linear weights are stored, if narrower.
     """
 
     kind: str
@@ -214,6 +214,7 @@ class Architecture:
     sizes: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     stored: Stored | None = None
+    longest: int = 0
 
     @property
     def norm_tensors(self) -> int:

@@ -223,10 +223,14 @@ def _finite(text: str) -> float:
     return value
 
 
-def parse_json(text: str, where: str) -> Any:
-    """Parse JSON; raise FomkitError where it is invalid or has a refused construct."""
+def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
+    """Parse JSON; raise FomkitError where it is invalid or has a refused construct.
+
+    `infinite`: whether the words for infinite numbers are allowed, which Python writes beside JSON's own.
+    """
+    constant = float if infinite else _finite
     try:
-        return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_finite, parse_float=_finite)
+        return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         at = f"{where}:{error.lineno}" if "\n" in text else where
         raise FomkitError(at, f"is not valid JSON ({error.msg}). Correct it, or export it again.") from error

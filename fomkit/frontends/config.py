@@ -54,6 +54,9 @@ def _sizes_used(
     for name in given:
         if name not in known:
             raise FomkitError(where, f"{name!r} is not a size of its step. It has {', '.join(known)}.")
+        if name != BATCH and 0 < shape.longest < given[name]:
+            what = f"{name} is {given[name]:,}, and the model has learnt positions for {shape.longest:,} tokens"
+            raise FomkitError(where, f"{what}. Give at most that many, or more positions in the file.")
     return known | dict(given)
 
 

@@ -7,7 +7,6 @@ that default, and a note says so. A field whose value would make another model i
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Any
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.core.transformer import Architecture, Attention, Block, Experts, FeedForward, Latent, Stack
 from fomkit.files.documents import Fields, parse_json, read_json_text
-from fomkit.frontends.config_models import OTHERS, SEQ, dtype_of, stored_weights
+from fomkit.frontends.config_models import OTHERS, SEQ, check_known, dtype_of, model_names, stored_weights
 
 Rule = bool | str
 """Whether a decoder has a part: of all its kind, or the name of the field that says so."""
@@ -159,7 +158,7 @@ _KINDS: dict[str, Kind] = {
     "gemma": Kind(tied=True, head_dim=256),
     "gemma2": Kind(tied=True, norms=4, windows=2, head_dim=256),
     "gemma3_text": Kind(tied=True, norms=4, windows=6, head_dim=256, head_norm=_by_head),
-    "gpt_oss": Kind(biases=_BIASED, windows=2, per_head=1, head_dim=64, experts=_gpt_oss),
+    "gpt_oss": Kind(usual=("attention_bias",), windows=2, per_head=1, head_dim=64, experts=_gpt_oss),
     "phi3": Kind(biases=_PLAIN, windows=0),
     "olmo": Kind(norm="none"),
     "olmo2": Kind(head_norm=_by_all_heads),
@@ -189,10 +188,13 @@ _KINDS: dict[str, Kind] = {
     "opt": Kind({"intermediate_size": "ffn_dim"}, norm="layer", gated=False, biases=("enable_bias", "enable_bias"),
                 feed_bias="enable_bias", usual=("enable_bias",), tied=True, rotary=False, positions=2,
                 only={"do_layer_norm_before": True, "word_embed_proj_dim": "hidden_size",
+                      "_remove_final_layer_norm": False,
                       "layer_norm_elementwise_affine": True}),
     "bloom": Kind(_BLOOM, norm="layer", gated=False, biases=_BIASED, feed_bias=True, tied=True, rotary=False,
                   wide=4, word_norm=True),
 }  # fmt: skip
+_STACK = 10_000
+"""Largest number of blocks, each of which is described."""
 _ONLY = {
     "add_cross_attention": False,
     "is_causal": True,
@@ -257,7 +259,8 @@ def _feeds(file: Fields, kind: Kind, hidden: int, layers: int) -> list[FeedForwa
     if experts.top_k > experts.count:
         what = f"uses {experts.top_k} of {experts.count} experts"
         raise FomkitError(file.where, f"{what}. Expected at most all of them.")
-    dense = {*range(file.count("first_k_dense_replace", least=0, absent=0)), *file.places("mlp_only_layers")}
+    first = min(file.count("first_k_dense_replace", least=0, absent=0), layers)
+    dense = {*range(first), *file.places("mlp_only_layers")}
     every, chosen = file.count(kind.name("decoder_sparse_step"), absent=1), file.places("moe_layers")
     sparse = set(chosen or range(every - 1, layers, every)) - dense
     return [experts if place in sparse else plain for place in range(layers)]
@@ -265,8 +268,10 @@ def _feeds(file: Fields, kind: Kind, hidden: int, layers: int) -> list[FeedForwa
 
 def _decoder(file: Fields, name: str) -> Architecture:
     kind = _KINDS[name]
-    _check_known(file, name, kind.only)
+    check_known(file, name, kind.only)
     hidden, layers = (file.count(kind.name(size)) for size in ("hidden_size", "num_hidden_layers"))
+    if layers > _STACK:
+        raise FomkitError(file.where, f"{kind.name('num_hidden_layers')} is {layers:,}. Give at most {_STACK:,}.")
     latent = _latent(file) if kind.latent else None
     if latent is None:
         heads, kv, width = _heads(file, hidden, kind)
@@ -293,44 +298,38 @@ def _decoder(file: Fields, name: str) -> Architecture:
         file.flag("tie_word_embeddings", absent=kind.tied, why=f"as {name} is built"), dtype_of(file),
         head_bias=kind.holds(kind.head_bias, file),
         further=tables + (("norm of words", 2 * hidden),) * kind.word_norm, sizes=((SEQ, min(positions, 4096)),),
+        longest=0 if kind.positions is None else positions,
     )  # fmt: skip
 
 
-def _check_known(file: Fields, name: str, only: Mapping[str, Any]) -> None:
-    """Raise where a field has another value than the one with which a kind is known, or than another field's."""
-    for key, known in only.items():
-        file.asked.add(key)
-        value, wanted = file.content.get(key), file.content.get(known) if isinstance(known, str) else known
-        if value is not None and value != wanted:
-            what = f"{key} is {json.dumps(value)[:60]}, which is not supported"
-            raise FomkitError(file.where, f"{what} of {name}. Expected: {json.dumps(wanted)}, or no such field.")
-
-
 KNOWN = (*_KINDS, *OTHERS)
+_SOME = "llama, qwen3, bert or t5 (docs/frontends.md lists all)"
 _NO_WORK = re.compile(
     r"_ids?$|_eps$|epsilon$|drop|rope|^init|_factor$|_coef$|_std$|^summary_|^model_type$|^architectures$|^_|_act$|"
     r"activation|transformers_version|auto_map|use_cache|pretraining_tp|position_embeddings$|id2label|label2id|"
-    r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|topk|scoring|norm_topk|output_|return_|mask_|multiplier$|"
+    r"is_encoder|is_decoder|^head_dim$|num_labels|n_group|^topk|scoring|norm_topk|output_|return_|mask_|multiplier$|"
     r"problem_type|scal|chunk_size|max_distance$|^n_positions$|cache_implementation|^ep_size$|^dtype$|task_specific|"
-    r"n_ctx|encoder_stride|classifier"
+    r"n_ctx|encoder_stride|classifier|jitter|rotary_dim|sliding_window_pattern"
 )
 """Fields that change no work or are not used here; dropout is ignored everywhere."""
 
 
 def read_architecture(path: Path) -> Architecture:
     """Read a ``config.json``; raise if a size is missing or its ``model_type`` is unknown."""
-    content = parse_json(read_json_text(path), str(path))
-    where = str(path)
-    if isinstance(content, dict) and "traceEvents" in content:
-        raise FomkitError(
-            where, f"is a profiler's trace. Import it: fomkit import {where} --set batch=… -o model.yaml"
-        )
-    if isinstance(content, dict) and "class_name" in content:
+    parsed, where = parse_json(read_json_text(path), str(path), infinite=True), str(path)
+    content = parsed if isinstance(parsed, dict) else {}
+    if "traceEvents" in content:
+        what = f"is a profiler's trace. Import it: fomkit import {where} --set batch=… -o model.yaml"
+        raise FomkitError(where, what)
+    if "class_name" in content:
         what = "is a model saved by Keras. Load it in a Python file: model = keras.models.model_from_json(…)."
         raise FomkitError(where, what)
-    if not isinstance(content, dict) or "model_type" not in content:
-        raise FomkitError(where, f"has no model_type. Give a transformer's config.json: {', '.join(KNOWN)}.")
-    name = str(content["model_type"])
+    if "model_type" not in content:
+        kind = next((content[key] for key in ("_class_name", "architecture", "peft_type") if content.get(key)), "")
+        what = f"is of {str(kind)[:60]!r}, whose layers are unknown. Profile their code: fomkit profile model.py."
+        none = f"has no model_type. Give a transformer's config.json, which has one, such as {_SOME}."
+        raise FomkitError(where, what if kind else none)
+    name = str(content["model_type"])[:60]
     if parts := sorted({"text_config", "vision_config", "audio_config"} & content.keys()):
         what = f"{name} has several parts ({', '.join(parts)})"
         raise FomkitError(where, f"{what}. Give one of them as a file of its own, with its model_type.")
@@ -338,7 +337,7 @@ def read_architecture(path: Path) -> Architecture:
     if name not in KNOWN:
         what = f"model_type is {name!r}, whose layers are unknown."
         raise FomkitError(where, f"{what} {_nearest(name, file)}")
-    _check_known(file, name, _ONLY)
+    check_known(file, name, _ONLY)
     try:
         found = OTHERS[name](file) if name in OTHERS else _decoder(file, name)
     except FomkitError:
@@ -363,9 +362,9 @@ def _nearest(name: str, file: Fields) -> str:
 
 def _with_unused(found: Architecture, file: Fields) -> Architecture:
     """Add a note of the fields that were not used, except those that change no work."""
-    head = next(iter(file.content.get("architectures") or [""]))
+    head = next(iter(model_names(file)), "")
     notes = [*file.notes]
-    if found.kind in _KINDS and head and not str(head).endswith("ForCausalLM"):
+    if found.kind in _KINDS and head and not head.endswith("ForCausalLM"):
         notes.append(f"architectures names {head}: a head over the whole vocabulary is counted nevertheless")
     stated = {key for key, value in file.content.items() if value is not None and value is not False}
     unused = sorted(key for key in stated - file.asked if not _NO_WORK.search(key))

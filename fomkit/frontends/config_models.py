@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from fomkit.core.errors import FomkitError
 from fomkit.core.transformer import Architecture, Attention, Block, Convolution, FeedForward, Stack, Stored
@@ -98,17 +100,42 @@ def _compressed(group: object, file: Fields, where: str) -> Stored | None:
     return None
 
 
+def check_known(file: Fields, name: str, only: Mapping[str, Any]) -> None:
+    """Raise where a field has another value than the one with which a kind is known, or than another field's."""
+    for key, known in only.items():
+        file.asked.add(key)
+        value, wanted = file.content.get(key), file.content.get(known) if isinstance(known, str) else known
+        if value is not None and value != wanted:
+            what = f"{key} is {json.dumps(value)[:60]}, which is not supported"
+            raise FomkitError(file.where, f"{what} of {name}. Expected: {json.dumps(wanted)}, or no such field.")
+
+
+def model_names(file: Fields) -> list[str]:
+    """Return the names of the classes that a file's weights are of."""
+    found = file.content.get("architectures") or []
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise FomkitError(file.where, f"architectures is {found!r:.40}. Give a list of names, or leave it out.")
+    return found
+
+
+def _width(file: Fields, hidden: int, heads: int) -> int:
+    """Return the width of a head."""
+    if hidden % heads:
+        raise FomkitError(file.where, f"{heads} heads do not divide a width of {hidden}. Give a divisor.")
+    return hidden // heads
+
+
 def _falcon(file: Fields) -> Architecture:
     hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
     new = file.flag("new_decoder_architecture", absent=False)
     kv = file.count("num_kv_heads", absent=heads) if new else 1 if file.flag("multi_query", absent=True) else heads
     bias, beside = file.flag("bias", absent=False), file.flag("parallel_attn", absent=True)
     feed = FeedForward(file.count("ffn_hidden_size", absent=4 * hidden), gated=False, bias=bias)
-    norms = 2 if new or not beside else 1
-    if new and file.content.get("num_ln_in_parallel_attn") == 1:
-        norms = 1
+    norms = file.count("num_ln_in_parallel_attn", absent=1 + new) if beside else 2
     rotary = not file.flag("alibi", absent=False)
-    block = Block(Attention(heads, kv, hidden // heads, (bias, bias), rotary=rotary), feed, norms, beside=beside)
+    block = Block(
+        Attention(heads, kv, _width(file, hidden, heads), (bias, bias), rotary=rotary), feed, norms, beside=beside
+    )
     tied = file.flag("tie_word_embeddings", absent=True, why="as falcon is built")
     return Architecture(
         "falcon", hidden, file.count("vocab_size"), "layer", None, Stack(((layers, block),), SEQ), tied,
@@ -118,18 +145,22 @@ def _falcon(file: Fields) -> Architecture:
 
 def _masked(file: Fields, without: str) -> bool:
     """Return whether an encoder has the head that finds masked words; a note says what it is ``without`` one."""
-    masked = any(str(name).endswith("ForMaskedLM") for name in file.content.get("architectures") or [])
+    file.asked.add("tie_word_embeddings")
+    masked = any(name.endswith("ForMaskedLM") for name in model_names(file))
     if not masked:
         file.notes.append(f"architectures names no model ForMaskedLM: {without}, without a head")
-    elif not file.flag("tie_word_embeddings", absent=True):
-        raise FomkitError(file.where, "tie_word_embeddings is false. Expected: true, as of a model ForMaskedLM.")
+    else:
+        check_known(file, str(file.content["model_type"]), {"tie_word_embeddings": True})
     return masked
 
 
 def _bert(file: Fields) -> Architecture:
+    check_known(file, str(file.content["model_type"]), {"is_decoder": False})
     hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
     feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
-    block = Block(Attention(heads, heads, hidden // heads, (True, True), causal=False, rotary=False), feed)
+    block = Block(
+        Attention(heads, heads, _width(file, hidden, heads), (True, True), causal=False, rotary=False), feed
+    )
     positions, types = file.count("max_position_embeddings"), file.count("type_vocab_size", absent=2)
     masked, transform = _masked(file, "the encoder and its pooler"), hidden * hidden + hidden
     further = (
@@ -139,21 +170,23 @@ def _bert(file: Fields) -> Architecture:
     return Architecture(
         "bert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False), None,
         True, dtype_of(file), "words" if masked else "", head_bias=masked, further=further,
-        sizes=((SEQ, positions),),
+        sizes=((SEQ, positions),), longest=positions,
     )  # fmt: skip
 
 
 def _distilbert(file: Fields) -> Architecture:
     hidden, layers, heads = file.counts("dim", "n_layers", "n_heads")
     feed = FeedForward(file.count("hidden_dim"), gated=False, bias=True)
-    block = Block(Attention(heads, heads, hidden // heads, (True, True), causal=False, rotary=False), feed)
+    block = Block(
+        Attention(heads, heads, _width(file, hidden, heads), (True, True), causal=False, rotary=False), feed
+    )
     positions, masked = file.count("max_position_embeddings"), _masked(file, "the encoder")
     head = (("head's layer", hidden * hidden + hidden), ("head's norm", 2 * hidden)) * masked
     return Architecture(
         "distilbert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False),
         None, True, dtype_of(file), "words" if masked else "", head_bias=masked,
         further=(("positions", positions * hidden), ("norm of words", 2 * hidden), *head),
-        sizes=((SEQ, positions),),
+        sizes=((SEQ, positions),), longest=positions,
     )  # fmt: skip
 
 
@@ -183,13 +216,16 @@ def _vit(file: Fields) -> Architecture:
         raise FomkitError(
             file.where, f"patch_size {patch} does not divide image_size {image}. Give one that does."
         )
-    classes = len(file.content.get("id2label") or {}) or file.count("num_labels", absent=0)
+    labels = file.content.get("id2label")
+    classes = len(labels if isinstance(labels, dict) else {}) or file.count("num_labels", absent=0)
     if not classes:
         raise FomkitError(file.where, "id2label is missing. Add it, or num_labels: the number of classes.")
     tokens = (image // patch) ** 2 + 1
     bias = file.flag("qkv_bias", absent=True)
     feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
-    block = Block(Attention(heads, heads, hidden // heads, (bias, True), causal=False, rotary=False), feed)
+    block = Block(
+        Attention(heads, heads, _width(file, hidden, heads), (bias, True), causal=False, rotary=False), feed
+    )
     front = Convolution(channels, hidden, (1, image, image), (1, patch, patch), (1, patch, patch))
     return Architecture(
         "vit", hidden, 0, "layer", Stack(((layers, block),), tokens), None, False, dtype_of(file), "classes",
@@ -198,12 +234,15 @@ def _vit(file: Fields) -> Architecture:
 
 
 def _whisper(file: Fields) -> Architecture:
+    check_known(file, "whisper", {"tie_word_embeddings": True})
     hidden, mel = file.count("d_model"), file.count("num_mel_bins")
     source, target = file.count("max_source_positions"), file.count("max_target_positions")
     stacks = []
     for side, length, causal in (("encoder", source, False), ("decoder", SEQ, True)):
         heads = file.count(f"{side}_attention_heads")
-        own = Attention(heads, heads, hidden // heads, (True, True), key_bias=False, causal=causal, rotary=False)
+        own = Attention(
+            heads, heads, _width(file, hidden, heads), (True, True), key_bias=False, causal=causal, rotary=False
+        )
         feed = FeedForward(file.count(f"{side}_ffn_dim"), gated=False, bias=True)
         cross = replace(own, causal=False) if causal else None
         stacks.append(
@@ -216,7 +255,7 @@ def _whisper(file: Fields) -> Architecture:
     return Architecture(
         "whisper", hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1], tied=True,
         dtype=dtype_of(file), further=(("positions", (source + target) * hidden),), front=front,
-        sizes=((SEQ, target),),
+        sizes=((SEQ, target),), longest=target,
     )  # fmt: skip
 
 
@@ -231,12 +270,13 @@ _BART = {
 
 def _bart(file: Fields) -> Architecture:
     name = str(file.content["model_type"])
+    check_known(file, name, {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True})
     hidden, positions = file.count("d_model"), file.count("max_position_embeddings")
     further, of_words, last = _BART[name]
     stacks = []
     for side, length, causal in (("encoder", SOURCE, False), ("decoder", SEQ, True)):
         heads = file.count(f"{side}_attention_heads")
-        own = Attention(heads, heads, hidden // heads, (True, True), causal=causal, rotary=False)
+        own = Attention(heads, heads, _width(file, hidden, heads), (True, True), causal=causal, rotary=False)
         feed = FeedForward(file.count(f"{side}_ffn_dim"), gated=False, bias=True)
         block = Block(own, feed, 3, replace(own, causal=False)) if causal else Block(own, feed)
         stacks.append(Stack(((file.count(f"{side}_layers"), block),), length, last))
@@ -244,9 +284,9 @@ def _bart(file: Fields) -> Architecture:
     norms = (("norms of words, of both stacks", 4 * hidden),) * of_words
     usual = min(positions, 1024)
     return Architecture(
-        name, hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1],
-        file.flag("tie_word_embeddings", absent=True, why=f"as {name} is built"), dtype_of(file),
+        name, hidden, file.count("vocab_size"), "layer", stacks[0], stacks[1], True, dtype_of(file),
         further=tables + norms, sizes=((SEQ, usual), (SOURCE, usual)),
+        longest=positions,
     )  # fmt: skip
 
 

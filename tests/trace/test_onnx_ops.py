@@ -313,6 +313,17 @@ def test_an_op_of_onnxruntime_is_priced_as_what_it_fuses(tmp_path: Path, case: s
     assert sum(map(row_flop, numbers(found).query("kind in ['gemm', 'attention']").to_dict("records"))) == wanted
 
 
+def test_packed_weights_are_counted_unpacked_and_not_trained(tmp_path: Path) -> None:
+    """Before, the scales were the parameters, and a training updated them."""
+    one = node("MatMulNBits", "x w s", "y", K=64, N=32, bits=4, block_size=32)
+    one.domain = "com.microsoft"
+    stored = [tensor("w", (32, 2, 16), TensorProto.UINT8), tensor("s", (64,))]
+    model = graph([one], {"x": ("batch", 64)}, stored, opset=17)
+    assert profiled(model, tmp_path, "infer").parameters_total == 64 * 32
+    with pytest.raises(FomkitError, match="has no weight in a floating-point format"):
+        profiled(model, tmp_path, "train")
+
+
 def test_an_op_of_onnxruntime_that_cannot_run_so_is_listed(tmp_path: Path) -> None:
     """The tensors of its sum do not fit; the softmax after it is still read by the rules of the file's version."""
     fused = helper.make_node("SkipLayerNormalization", ["x", "s", "g"], ["h"], domain="com.microsoft")

@@ -99,7 +99,7 @@ def read_graph(path: Path, where: str) -> tuple[Any, Graph]:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:  # the library may raise anything
             message = str(error).strip().split("\n")[0]
-            what = f"has functions that cannot be inlined: {message:.200}. {_NEWEST}"
+            what = f"has functions that cannot be inlined: {message.rstrip('.'):.200}. {_NEWEST}"
             raise FomkitError(where, what) from error
     for one in model.opset_import:
         if not 0 < one.version <= _HIGHEST_OPSET:
@@ -282,6 +282,8 @@ _NO_WEIGHT: Mapping[str, tuple[int, ...]] = {
     "Dropout": (1, 2), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "QLinearConv": (1, 4, 6),
     "QLinearMatMul": (1, 4, 6), "Range": (0, 1, 2), "OneHot": (1, 2), "RoiAlign": (1, 2), "TopK": (1,),
     "NonMaxSuppression": (3, 4), "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "Attention": (3, 4, 5),
+    "MatMulNBits": (2, 3, 4), "DynamicQuantizeMatMul": (2, 3), "MatMulIntegerToFloat": (2, 3, 4, 5),
+    "QGemm": (1, 2, 4, 5, 7, 8),
 }  # fmt: skip
 """By op, the inputs that are settings or running state, and never trained."""
 
@@ -293,7 +295,8 @@ _LAYERS = names(
 
 _QUANTISED: Mapping[str, tuple[int, ...]] = {
     "QLinearConv": (3, 8), "QLinearMatMul": (3,), "MatMulInteger": (0, 1), "ConvInteger": (1,),
-    "DequantizeLinear": (0,),
+    "DequantizeLinear": (0,), "MatMulNBits": (1,), "DynamicQuantizeMatMul": (1,), "MatMulIntegerToFloat": (1,),
+    "QGemm": (3,),
 }  # fmt: skip
 _VIEWS = frozenset(["Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast"])
 
@@ -303,13 +306,15 @@ class Weights:
     """The stored tensors of a graph.
 
     `trainable`, `quantised`, `others`: names of floating-point weights, integer weights, and all other tensors.
-    `external`: how many have their values in other files.
+    `external`: how many have their values in other files. `packed`: weights in a tensor that stores several in one
+    byte, by its name.
     """
 
     trainable: tuple[str, ...]
     quantised: tuple[str, ...]
     others: tuple[str, ...]
     external: int
+    packed: Mapping[str, int]
 
 
 def _final_uses(name: str, uses: Mapping[str, list[tuple[str, int, str]]]) -> list[tuple[str, int]]:
@@ -330,7 +335,11 @@ def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
     """Classify a graph's stored tensors."""
     # For each tensor the ops that read it, each with the input position and its first result.
     uses: dict[str, list[tuple[str, int, str]]] = {}
+    packed = dict[str, int]()
     for node in nodes:
+        if node.op_type == "MatMulNBits" and len(node.input) > 1:
+            sizes = {one.name: one.i for one in node.attribute}
+            packed[node.input[1]] = max(sizes.get("K", 0) * sizes.get("N", 0), 0)
         for at, name in enumerate(node.input):
             if name:
                 uses.setdefault(name, []).append((node.op_type, at, node.output[0] if node.output else ""))
@@ -339,7 +348,7 @@ def find_weights(graph: Any, nodes: Iterable[Any]) -> Weights:
     for one in graph.initializer:
         external += one.data_location == one.EXTERNAL
         kinds[_weight_kind(one, _final_uses(one.name, uses))].append(one.name)
-    return Weights(tuple(kinds["trainable"]), tuple(kinds["quantised"]), tuple(kinds["others"]), external)
+    return Weights(tuple(kinds["trainable"]), tuple(kinds["quantised"]), tuple(kinds["others"]), external, packed)
 
 
 def _weight_kind(tensor: Any, ends: list[tuple[str, int]]) -> str:

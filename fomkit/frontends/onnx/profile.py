@@ -390,7 +390,7 @@ def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict
     notes += _unsupported_notes(sized.step.unsupported, weights, request.mode)
     sizes_of = {one.name: prod(one.dims) for one in graph.initializer}
     trainable = sum(sizes_of[name] for name in weights.trainable)
-    whole = trainable + sum(sizes_of[name] for name in weights.quantised)
+    whole = trainable + sum(weights.packed.get(name, sizes_of[name]) for name in weights.quantised)
     made_with = drafting.traced_with("onnx", onnx.__version__, "file", request.mode)
     maker = f"{model.producer_name} {model.producer_version}".strip()
     title = printable(f"ONNX graph{f' of {maker}' if maker else ''}"[:120])
