@@ -312,7 +312,7 @@ def predict(
     table: str | Path | DataFrame, machine: str | Path | Machine, *, sizes: Mapping[str, int] | None = None,
     interval: float = DEFAULT_LEVEL, keep: Sequence[str] = (),
 ) -> Prediction:  # fmt: skip
-    """Predict the time of every op of a table on a machine, or of a list or model.
+    """Predict the time of every op of a table on a machine.
 
     The table needs the columns kind, dtype and the dimensions of each kind (docs/profiles.md). Missing op, engine,
     pass_name and count get defaults, and a message says so. Your own columns are kept. The result has the same
