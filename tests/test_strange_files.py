@@ -144,7 +144,7 @@ def test_no_hint_fetches_what_is_called_fomkit_elsewhere(root: Path) -> None:
         (["estimate", "{}/net.yml", "-t", "v100"], "profile of this name. That folder has 'net.yaml'."),
         (["cost", "p1b3", "-t", "v100", "--price", "2,50 USD/h per node, 2018-04-01"],
          "the price is '2,50 USD/h', which is not a price per time. Write a number,"),
-        (["predict", "{}/net.yaml", "-t", "v100", "-o", "{}/out.csv"], "is a profile, not a table of ops. Give"),
+        (["predict", "nosuch", "-t", "v100", "-o", "{}/out.csv"], "no model profile of this name. Known names:"),
         (["profile", "{}/net.ops.csv"], ".py. Profiles of tables and traces are made by 'fomkit import'."),
         (["show", "p1b3", "v100"], "show: 'v100' is an unexpected argument. 'fomkit show -h' lists the options."),
         (["show", "machines", "--with", "fp9"], "--with: no machine matches 'fp9'."),

@@ -191,6 +191,10 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
     page.line(f"near: distinct ops of {models} within interpolation distance, and their share of the flop")
     for kind in dict.fromkeys(family["kind"] for family in families):
         page.line(f"{kind}: {_size_ranges([family for family in families if family['kind'] == kind])}")
+    for one in coverage["lists"]:
+        sources = ", ".join(f"{name} {many:,}" for name, many in one["sources"].items())
+        if not sources.startswith("unpriced"):
+            page.line(f"ops of the list {one['name']}: {sources.replace('unpriced', 'without a time')}")
 
 
 def _size_ranges(families: Sequence[ShapeCoverage]) -> str:

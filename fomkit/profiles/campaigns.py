@@ -214,7 +214,12 @@ def list_profiles() -> list[Listed]:
     return sorted(listed, key=lambda one: ("model", "suite", "campaign", "machine").index(one.what))
 
 
-def shipped_models() -> list[Path]:
-    """Return the paths of the models that ship with fomkit: a set of commonly used ops."""
-    root = places.shipped_folder("model_profiles")
-    return [path for path in sorted(root.rglob("*.yaml")) if load_document(path).content.get("schema") == MODEL]
+LISTS = "lists"
+"""Folder of profiles that are no models: lists of ops that people time, each run once (docs/adr/0097)."""
+
+
+def shipped_models(*, lists: bool = False) -> list[Path]:
+    """Return the paths of the models that ship with fomkit, a set of commonly used ops; or of the lists of ops."""
+    found = sorted(places.shipped_folder("model_profiles").rglob("*.yaml"))
+    return [path for path in found if (path.parent.name == LISTS) is lists
+            and load_document(path).content.get("schema") == MODEL]  # fmt: skip

@@ -278,6 +278,14 @@ def advise(
     return _advise(as_model(model, batch=options.batch), target, options)
 
 
+def _ops_of(model: ModelProfile, sizes: Mapping[str, int]) -> DataFrame:
+    """Return the ops of a model, or of a list that is one, at these sizes, else its own."""
+    from fomkit.ops.resize import resize_ops
+    from fomkit.plan.options import choose_sizes
+
+    return resize_ops(model.ops, choose_sizes(model, sizes), model.name)
+
+
 def _frame_of_ops(table: object) -> DataFrame:
     """Return the table if it is a DataFrame of ops; raise otherwise."""
     import pandas as pd
@@ -313,8 +321,8 @@ def predict(
 
     Parameters
     ----------
-    table : path or DataFrame
-        Table of ops, .csv or .csv.gz.
+    table : path, name or DataFrame
+        Table of ops, .csv or .csv.gz; or a list of ops or a model by the name of its profile, at its own sizes.
     machine : name, path or profile
     sizes : mapping, optional
         Value of a named size in the dimensions, for example seq=512.
@@ -348,10 +356,11 @@ def predict(
     check_options(sizes=sizes, interval=interval)
     target = as_machine(machine)
     if isinstance(table, str | Path):
-        if Path(table).suffix in (".yaml", ".yml"):
-            do = f"Give a table (.csv), or estimate the profile: fomkit estimate {table} -t {target.name}"
-            raise FomkitError(str(table), f"is a profile, not a table of ops. {do}")
-        path, ops = str(table), read_numbered_table(Path(table), "TIMED", keep=keep)
+        path = str(table)
+        if Path(table).suffix in ("", ".yaml", ".yml"):
+            ops, sizes = _ops_of(as_model(table), sizes or {}), None
+        else:
+            ops = read_numbered_table(Path(table), "TIMED", keep=keep)
         if missing := [name for name in keep if name not in ops]:
             raise FomkitError(f"keep {missing[0]}", f"is not a column of {path}. Leave it out, or correct it.")
     else:

@@ -338,7 +338,8 @@ def _facts_view(machine: Machine) -> Answer:
     from fomkit.verbs.machine_view import show_machine
 
     # Profiles of one network from two frameworks have the same ops, which would count twice.
-    content = show_machine(machine, [first for first, *_ in by_network(list(map(as_model, shipped_models())))])
+    models = [first for first, *_ in by_network(list(map(as_model, shipped_models())))]
+    content = show_machine(machine, models, list(map(as_model, shipped_models(lists=True))))
     rows = content["coverage"]["families"] if content["coverage"] else content["facts"]["peaks"]
     return Answer(content, rows, format_machine_view)
 

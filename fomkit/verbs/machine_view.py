@@ -17,9 +17,9 @@ from fomkit.ops.groups import column_texts
 from fomkit.ops.precision import Formats, choose_formats, computes_in_16, formats_named
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
-from fomkit.ops.tables import ROLES, empty_table
+from fomkit.ops.tables import ROLES, TIME_SOURCES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
-from fomkit.plan.coverage import software_notes
+from fomkit.plan.coverage import UNPRICED, software_notes
 from fomkit.plan.job import Placed
 from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Use, how_to_follow
 from fomkit.plan.memory_of import (
@@ -34,6 +34,7 @@ from fomkit.plan.memory_of import (
 )
 from fomkit.plan.options import Options, choose_sizes
 from fomkit.plan.scaling import smallest_layout
+from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exact import row_major
 from fomkit.prediction.families import FamilyName
 from fomkit.prediction.rates import HELD, throttled
@@ -78,8 +79,10 @@ Tables = TypedDict("Tables", {
     "sources": list[dict[str, object]], "corrected": int,
 })  # fmt: skip
 OfKind = TypedDict("OfKind", {"kind": str, "errors": shape_coverage.CrossValidationErrors | None})
+OfList = TypedDict("OfList", {"name": str, "ops": int, "sources": dict[str, int]})
 Coverage = TypedDict("Coverage", {
     "reference_models": list[str], "families": list[shape_coverage.ShapeCoverage], "kinds": list[OfKind],
+    "lists": list[OfList],
 })  # fmt: skip
 MachineView = TypedDict("MachineView", {
     "schema": str, "fomkit": str, "is": str, "name": str, "title": str, "party": str, "device_of": str | None,
@@ -147,7 +150,15 @@ def _tables(timings: pd.DataFrame) -> Tables:
     }  # fmt: skip
 
 
-def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | None:
+def _of_list(machine: Machine, ops: ModelProfile) -> OfList:
+    """Count the ops of a list by the source of their times on a machine with fits."""
+    timed = add_times(add_costs(resize_ops(ops.ops, ops.sizes, ops.name)), machine)
+    counts = column_texts(timed, "time_source").replace("", UNPRICED).value_counts()
+    sources = {name: int(counts[name]) for name in (*TIME_SOURCES, UNPRICED) if name in counts.index}
+    return {"name": ops.name, "ops": len(timed), "sources": sources}
+
+
+def _coverage(machine: Machine, reference: list[ModelProfile], lists: Sequence[ModelProfile]) -> Coverage | None:
     if not len(machine.timings):
         return None
     machine = with_fits(machine)
@@ -164,13 +175,17 @@ def _coverage(machine: Machine, reference: list[ModelProfile]) -> Coverage | Non
         kinds.append({"kind": kind, "errors": shape_coverage.cross_validation_errors(fitted)})
     return {
         "reference_models": [model.name for model in reference], "families": found, "kinds": kinds,
+        "lists": [_of_list(machine, one) for one in lists],
     }  # fmt: skip
 
 
-def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView:
+def show_machine(
+    machine: Machine, reference: list[ModelProfile], lists: Sequence[ModelProfile] = ()
+) -> MachineView:
     """Return the content of a machine's view: stated facts, timings, and how the timings cover common ops.
 
-    `reference`: models whose ops the timings should cover. Returns a dict: ``fomkit/show/1``.
+    `reference`: models whose ops the timings should cover; `lists`: of ops that people time. Returns a dict:
+    ``fomkit/show/1``.
     """
     machine = without_implausible(machine)
     memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
@@ -193,7 +208,7 @@ def show_machine(machine: Machine, reference: list[ModelProfile]) -> MachineView
     return as_content(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
-        coverage=_coverage(machine, reference), plausibility=verdict_on(machine, NO_LIMIT),
+        coverage=_coverage(machine, reference, lists), plausibility=verdict_on(machine, NO_LIMIT),
         notes=[*machine.notes, *software_notes(machine)],
     )  # fmt: skip
 
