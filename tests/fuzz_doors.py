@@ -42,9 +42,10 @@ from fomkit.merit.campaign import run_campaign
 from fomkit.merit.footprint import Grid
 from fomkit.merit.suites import run_suite
 from fomkit.ops.resize import sizes_used
+from fomkit.output.decisions import format_review
 from fomkit.output.machines import format_memory
 from fomkit.output.money import format_campaign
-from fomkit.output.suites import format_review, format_suite
+from fomkit.output.suites import format_suite
 from fomkit.plan.estimate import estimate
 from fomkit.plan.op_tables import predict_ops, timeline_content
 from fomkit.plan.options import Options

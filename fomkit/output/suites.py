@@ -1,8 +1,7 @@
-"""Format suites as text: figures of merit of one machine and of several, and the review of a returned workbook."""
+"""Format suites as text: figures of merit of one machine and of several."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from fomkit.merit.measured_steps import Merit
     from fomkit.plan.content import AnyEnds
     from fomkit.verbs import suite_content as view
-    from fomkit.workbook.changes import Effect, Effects
-    from fomkit.workbook.review import Changed, FindingContent, Group, Move, ReviewContent
 
 DOMINANT_WEIGHT = 0.8
 
@@ -322,149 +319,4 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
     page.notes(
         note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in notes.items()
     )
-    return page.text()
-
-
-_SHOWN = 3
-"""Largest number of headlines that are printed for one change; --json has all."""
-_BULK = 4
-"""Number of equal findings in one column from which they are printed as one line."""
-_CELL = re.compile(r"(.+)!([A-Z]+)\d+")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d,.]*(?:e[-+]?\d+)?", re.IGNORECASE)
-
-
-def _entry_figure(entry: object) -> str:
-    return f"{entry:.6g}" if isinstance(entry, float) else str(entry)
-
-
-def _effect(content: Effect, threshold: float | None) -> Iterator[str]:
-    old, new = (format_number(content[when]) for when in ("old", "new"))
-    was = f"{format_number(content['old_low'])} … {format_number(content['old_high'])}"
-    now = f"{format_number(content['new_low'])} … {format_number(content['new_high'])}"
-    if content["old"] == content["new"]:
-        yield f"{content['figure']} {old} ({was} → {now})"
-    else:
-        if not content["old_low"] == content["old"] == content["old_high"]:
-            old = f"{old} ({was})"
-        if not content["new_low"] == content["new"] == content["new_high"]:
-            new = f"{new} ({now})"
-        yield f"{content['figure']} {old} → {new}, {content['change']:+.2%}"
-    known = (content["old_probability"], content["new_probability"])
-    chances = [chance for chance in known if chance is not None]
-    if len(chances) > 1 and chances[0] != chances[1]:
-        message = " → ".join(chance_text(chance, 1) for chance in chances)
-        yield f"P({content['figure']} ≥ {format_number(threshold or 0.0)}) {message}"
-
-
-def _effect_lines(
-    effects: Effects | None, why_not: str, threshold: float | None, *, is_idle: bool = False
-) -> list[str]:
-    if effects is None:
-        return [f"cannot be computed: {why_not}"]
-    if is_idle:
-        return ["no effect: no result depends on it"]
-    if not effects:
-        return ["moves nothing"]
-    largest = sorted(effects, key=lambda effect: (not effect["figure"].startswith("FOM"), -abs(effect["change"])))
-    lines = [line for one in largest[:_SHOWN] for line in _effect(one, threshold)]
-    return [*lines, *([f"and {len(largest) - _SHOWN} more"] if len(largest) > _SHOWN else [])]
-
-
-def _broken(line: str, room: int) -> list[str]:
-    """Break a line that is too long before its last arrow."""
-    at = line.rfind(" → ", 0, room)
-    return [line] if len(line) <= room or at < 0 else [line[:at], f"  {line[at + 1 :]}"]
-
-
-def _put(page: Page, label: str, lines: Sequence[str], style: str = "") -> None:
-    """Add lines beside a label, or below it on a narrow screen."""
-    if page.screen.narrow and len(lines) > 1:
-        room = page.screen.width - 4
-        lines, indent = ["", *(part for line in lines for part in _broken(line, room))], "   "
-    else:
-        indent = " " * len(label)
-    for number, line in enumerate(lines):
-        page.line(f"{indent if number else label} {line}", style)
-
-
-def _put_effects(page: Page, label: str, content: Changed | Group, threshold: float | None) -> None:
-    if content["alone"] is not None or content["not_computed"]:
-        lines = _effect_lines(
-            content["alone"], content["not_computed"], threshold, is_idle=content["moves_nothing"]
-        )
-        _put(page, label, lines)
-
-
-def _change(page: Page, content: Changed, threshold: float | None) -> None:
-    moved = f"{_entry_figure(content['old'])} → {_entry_figure(content['new'])} {content['unit']}".rstrip()
-    page.line(f"{content['where']}: {content['what']}: {moved}")
-    source = f"; {content['source']}" if content["source"] else ""
-    page.line(f"  basis {content['basis'] or 'not stated'}, party {content['party'] or 'not stated'}{source}")
-    _put_effects(page, "  alone:", content, threshold)
-
-
-def _moves(word: str, moves: Sequence[Move]) -> str:
-    shown = []
-    for move in moves:
-        old, new = (move[when] or "not stated" for when in ("old", "new"))
-        count = f" ({move['count']})" if len(moves) > 1 else ""
-        shown.append(f"{old} → {new}{count}" if move["old"] != move["new"] else f"{new}{count}")
-    return f"{word} {', '.join(shown)}"
-
-
-def _group_factor(content: Group) -> str:
-    low, high = content["factor_low"], content["factor_high"]
-    if low is None or high is None:
-        return ""
-    ends = [format_number(low), format_number(high)]
-    return f" × {ends[0]}" if ends[0] == ends[1] else f" × {ends[0]} … {ends[1]}"
-
-
-def _group(page: Page, content: Group, threshold: float | None) -> None:
-    machine_text = f"{content['machine']}, " if content["machine"] else ""
-    where = f"{content['where'][0]} … {content['where'][-1].rpartition('!')[2]}"
-    page.line(f"{where}: {machine_text}{content['column']}: {content['count']} cells{_group_factor(content)}")
-    sources = content["sources"]
-    more = [f"{len(sources)} sources"] if len(sources) > 1 else []
-    grounds = f"{_moves('basis', content['basis'])}, {_moves('party', content['party'])}"
-    page.line(f"  {'; '.join([grounds, *sources[:1], *more])}")
-    _put_effects(page, "  together:", content, threshold)
-
-
-def _similarity_key(finding: FindingContent) -> tuple[str, ...]:
-    """Return what equal findings of one column share: everything but the row's name and numbers."""
-    found = _CELL.fullmatch(finding["where"])
-    place = found.groups() if found else (finding["where"],)
-    message = finding["said"]
-    return finding["kind"], *place, _QUOTED.sub("", message.partition(": ")[2] or message)
-
-
-def _findings(page: Page, findings: Sequence[FindingContent]) -> None:
-    for some in by_key((_similarity_key(finding), finding) for finding in findings).values():
-        is_bulk = len(some) >= _BULK
-        more = f" And {len(some) - 1} more cells of this column." if is_bulk else ""
-        for one in some[:1] if is_bulk else some:
-            page.line(f"to discuss: {one['where']} ({one['kind']}): {one['said']}{more}", "yellow")
-
-
-def format_review(content: ReviewContent, screen: Screen = PLAIN) -> str:
-    """Format a review as text."""
-    page, changed, findings = Page(screen), content["changes"], content["findings"]
-    counts = (
-        f"{len(some)} {name}{'s' * (len(some) != 1)}"
-        for some, name in ((changed, "changed input"), (findings, "finding"))
-    )
-    page.line(f"{content['workbook']} against {content['issued']}: {', '.join(counts)}", "bold")
-    page.lines((f"caveat: {message}" for message in content["caveats"]), "yellow")
-    groups = {group["where"][0]: group for group in content["groups"]}
-    grouped = {where for group in groups.values() for where in group["where"]}
-    for one in changed:
-        if one["where"] in groups:
-            _group(page, groups[one["where"]], content["threshold"])
-        elif one["where"] not in grouped:
-            _change(page, one, content["threshold"])
-    if changed:
-        lines = _effect_lines(content["together"], content["not_computed"], content["threshold"])
-        _put(page, "all together:", lines, "bold")
-    _findings(page, findings)
     return page.text()

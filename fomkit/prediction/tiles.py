@@ -361,9 +361,8 @@ LATENT, DECODE = "latent", "decode"
 def attention_parts(rows: Table) -> Texts:
     """Return the part of each attention: decoding (a query over a cache, bound by memory), or full (no mask)."""
     queries, keys = numbers(rows, "q_len"), numbers(rows, "kv_len")
-    latent = (numbers(rows, "shared_dim") > 0) & (queries < keys)
-    one_query = np.where(latent, LATENT, np.where((queries == 1) & (keys > 1), DECODE, ""))
-    return np.where(one_query != "", one_query, np.where(numbers(rows, "causal") == 0, "full", "")).astype(object)
+    latent, full = (numbers(rows, "shared_dim") > 0) & (queries < keys), numbers(rows, "causal") == 0
+    return np.select([latent, (queries == 1) & (keys > 1), full], [LATENT, DECODE, "full"], "").astype(object)
 
 
 def by_parts(rows: Table) -> Words:

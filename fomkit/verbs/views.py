@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View, nearest_names
+from fomkit.output.decisions import format_review
 from fomkit.output.money import format_cost, format_terms
 from fomkit.output.screen import PLAIN, Page, Screen
-from fomkit.output.suites import format_review, format_suite, format_suites
+from fomkit.output.suites import format_suite, format_suites
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
 from fomkit.output.values import format_interval

@@ -18,8 +18,8 @@ from sheets import find
 
 from fomkit.core.interval import probability_above
 from fomkit.files.xlsx import contrast, is_legible, palette_of
+from fomkit.output.decisions import format_review
 from fomkit.output.screen import Screen
-from fomkit.output.suites import format_review
 from fomkit.workbook.layout import FACTS, OPS
 from fomkit.workbook.records import evaluate
 from fomkit.workbook.review import review
