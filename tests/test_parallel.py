@@ -66,14 +66,12 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broa
 
 
 def bubble_fraction(stages: int, microbatches: int, chunks: int = 1) -> float:
-    """Return the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2).
-
-    Examples
-    --------
-    >>> bubble_fraction(8, 64), round(bubble_fraction(8, 64, 3), 6)
-    (0.109375, 0.036458)
-    """
+    """Return the idle time of a stage over its work, for equal stages (Narayanan et al., SC 2021, section 2.2)."""
     return (stages - 1) / (microbatches * chunks)
+
+
+def test_the_bubble_of_equal_stages_is_as_published():
+    assert (bubble_fraction(8, 64), round(bubble_fraction(8, 64, 3), 6)) == (0.109375, 0.036458)
 
 
 @pytest.mark.parametrize(("ranks", "milliseconds"), [(1, 0.0), (2, 10.2228), (8, 17.8899), (64, 20.1262)])

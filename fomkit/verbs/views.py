@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View, nearest_names
-from fomkit.output.decisions import format_review
 from fomkit.output.money import format_cost, format_terms
 from fomkit.output.screen import PLAIN, Page, Screen
 from fomkit.output.suites import format_suite, format_suites
@@ -110,6 +109,7 @@ def _profiled(found: Any) -> Answer:
 
 
 def _reviewed(found: Review) -> Answer:
+    from fomkit.output.decisions import format_review
     from fomkit.verbs.profiles import own_profile
     from fomkit.workbook.review import not_recorded, review_content
 

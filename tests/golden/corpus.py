@@ -182,6 +182,9 @@ def main() -> int:
     from read_once import profiles_are_read_once
     from ready_children import ready_children
 
+    from fomkit.cli import choices
+
+    choices.SPARSE_S = 1e6  # a busy machine prints that it still works
     settle()
     with profiles_are_read_once(), ready_children() if hasattr(socket, "recv_fds") else contextlib.nullcontext():
         return compare()
