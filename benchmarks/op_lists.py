@@ -136,6 +136,7 @@ def ops_of(folder: Path) -> pd.DataFrame:
               ("collectives", collectives)]  # fmt: skip
     rows = [row for name, made in makers for row in made(read(folder, name))]
     found = table_of_rows([{"engine": "matrix", "pass_name": "forward", "count": 1, **row} for row in rows], "OPS")
+    found["module"] = found["module"].str.replace(".", "-")  # a dot divides the names of modules
     found = found.drop_duplicates([name for name in found.columns if name != "module"]).dropna(axis=1, how="all")
     held = ~(add_costs(found)["byte"] > MOST_BYTE)
     return found.loc[held, (found != "").any()].reset_index(drop=True)

@@ -374,6 +374,13 @@ def test_a_sequence_is_no_longer_than_learnt_positions(tmp_path: Path) -> None:
             profile_config(path, mode=mode, sizes=sizes)
     t5 = write(tmp_path, PUBLIC["t5-base"]["config"])
     assert profile_config(t5, sizes={"seq": 4096}).sizes["seq"] == 4096  # its positions are relative
+    # Positions of RoBERTa begin at 2, after its padding token.
+    config = {"model_type": "roberta", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 34}  # fmt: skip
+    roberta = write(tmp_path, config)
+    assert profile_config(roberta).sizes["seq"] == 32
+    with pytest.raises(FomkitError, match=r"has learnt positions for 32 tokens"):
+        profile_config(roberta, sizes={"seq": 34})
 
 
 def test_a_batch_is_a_size_of_its_step_and_given_once(tmp_path: Path) -> None:
@@ -402,7 +409,7 @@ def test_the_length_of_a_sequence_has_an_option_and_is_given_once(tmp_path: Path
     ("changed", "message"),
     [
         ({"model_type": "bitnet"}, "Its sizes have the names of a llama's; biases"),
-        ({"num_attention_heads": None, "conv_kernel": 4}, "of its sizes are not used: conv_kernel. Or profile"),
+        ({"num_attention_heads": None, "conv_kernel": 4}, "Sizes of it that a llama does not have: conv_kernel. Or profile"),
     ],
 )
 def test_an_unknown_kind_says_what_a_llama_has_not_and_what_to_do(

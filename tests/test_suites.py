@@ -181,7 +181,10 @@ def test_several_targets_stand_side_by_side_as_each_alone(tmp_path: Path) -> Non
     rated = fomkit.fom(path, [fomkit.machine("v100"), "a100-sxm"])
     assert rated.table["target"].tolist() == ["v100", "v100", "a100-sxm", "a100-sxm"]
     assert fomkit.fom(path, ["v100"]).content == alone["v100"]
-    assert (len(rated), rated["v100"].content) == (2, alone["v100"])
+    assert (len(rated), rated["V100"].content) == (2, alone["v100"])
+    assert ([*rated], "v100" in rated, "p100" in rated) == (["v100", "a100-sxm"], True, False)
+    with pytest.raises(FomkitError, match=r"p100: is the baseline\. Results are of v100, a100-sxm"):
+        rated["p100"]
     with pytest.raises(FomkitError, match=r"v10: was not rated\. The nearest name is 'v100'"):
         rated["v10"]
     # Every row has the same columns, whatever the machines are called.
@@ -200,17 +203,18 @@ def test_a_target_that_cannot_be_rated_does_not_stop_the_others(tmp_path: Path) 
     assert rated.content["targets"] == ["a100-sxm"]
     with pytest.raises(FomkitError, match="p100: its profile does not state the scope 'node'"):
         rated["p100"]
-    with pytest.raises(FomkitError, match="p100: its profile does not state the scope 'node'"):
-        fomkit.fom(path, ["p100", "p4"])
+    assert rated.table["refused"].notna().tolist() == [False, True]
+    with pytest.raises(
+        FomkitError, match=r"(?s)p100: its profile does not state .*k80: its profile does not state"
+    ):
+        fomkit.fom(path, ["p100", "k80"])
 
 
 def test_a_node_that_was_timed_far_below_its_links_is_noted(tmp_path: Path) -> None:
     line = "  - {model: p1b3, nodes: 1, batch: 800, epochs: 20}\n"
     path = written(tmp_path, line, head=HEAD.replace("scope: device", "scope: node").replace("p100", "a100-sxm"))
     done = run(str(path), "-t", "l40s", "-t", "h100-sxm")
-    note = (
-        "p1b3 on l40s: collectives of 8 devices run at 1.370 GB/s of the link's 32.00 GB/s, as timed in one server"
-    )
+    note = "p1b3 on l40s: collectives of 8 devices of l40s were timed in one server, and take 18 times as long"
     assert note in " ".join(done.stdout.split())
 
 

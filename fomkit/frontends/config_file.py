@@ -354,7 +354,7 @@ def _nearest(name: str, file: Fields) -> str:
     _decoder(llama, "llama")
     counts = {key for key, value in file.content.items() if type(value) is int and not key.endswith("_id")}
     unplaced = ", ".join(sorted(counts - llama.asked)[:12])
-    what = f"Read as a llama, these of its sizes are not used: {unplaced}." if unplaced else (
+    what = f"Sizes of it that a llama does not have: {unplaced}." if unplaced else (
         "Its sizes have the names of a llama's; biases, norms and gates may differ."
     )  # fmt: skip
     return f"{nearest_names(name, KNOWN)} {what} Or profile the code of its layers: fomkit profile model.py."

@@ -155,22 +155,25 @@ def _masked(file: Fields, without: str) -> bool:
 
 
 def _bert(file: Fields) -> Architecture:
-    check_known(file, str(file.content["model_type"]), {"is_decoder": False})
+    kind = str(file.content["model_type"])
+    check_known(file, kind, {"is_decoder": False})
     hidden, layers, heads = file.counts("hidden_size", "num_hidden_layers", "num_attention_heads")
     feed = FeedForward(file.count("intermediate_size"), gated=False, bias=True)
     block = Block(
         Attention(heads, heads, _width(file, hidden, heads), (True, True), causal=False, rotary=False), feed
     )
     positions, types = file.count("max_position_embeddings"), file.count("type_vocab_size", absent=2)
+    # RoBERTa's positions begin after its padding token: two rows of the table are no places of the text.
+    longest = positions if kind == "bert" else positions - 2
     masked, transform = _masked(file, "the encoder and its pooler"), hidden * hidden + hidden
     further = (
         ("positions", positions * hidden), ("types", types * hidden), ("norm of words", 2 * hidden),
         *((("head's layer", transform), ("head's norm", 2 * hidden)) if masked else (("pooler", transform),)),
     )  # fmt: skip
     return Architecture(
-        "bert", hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False), None,
+        kind, hidden, file.count("vocab_size"), "layer", Stack(((layers, block),), SEQ, last_norm=False), None,
         True, dtype_of(file), "words" if masked else "", head_bias=masked, further=further,
-        sizes=((SEQ, positions),), longest=positions,
+        sizes=((SEQ, longest),), longest=longest,
     )  # fmt: skip
 
 

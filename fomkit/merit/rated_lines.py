@@ -299,5 +299,6 @@ class LineRating:
             return self._given(line)
         if line.model is not None:
             return self._estimated(line, line.model)
-        why = f"no time given for {self.machine.name}, only for {', '.join(line.given)}"
+        given = ", ".join(f"'{name}'" for name in line.given)
+        why = f"no time given for '{self.machine.name}', only for {given}"
         return _missing(line, "given", why)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
-from fomkit.core.errors import FomkitError, Shown, nearest_names
+from fomkit.core.errors import FomkitError, Shown, letters, nearest_names
 from fomkit.core.interval import Span, at_level, left_out_alone, probability_above
 from fomkit.core.job import Conditions, FrozenRate, Suite
 from fomkit.core.machine import Machine
@@ -148,15 +148,24 @@ class SuiteResults(Shown):
     def __len__(self) -> int:
         return len(self.results)
 
+    def __iter__(self) -> Iterator[str]:
+        return (one.machines[1].name for one in self.results)
+
+    def __contains__(self, target: object) -> bool:
+        return target in [*self]
+
     def __getitem__(self, target: str) -> SuiteResult:
-        """Return the result of a target by its name; raise FomkitError where it has none."""
+        """Return the result of a target, named as on the command line; raise FomkitError where it has none."""
+        wanted, baseline = letters(str(target)), self.results[0].machines[0].name
         for one in self.results:
-            if one.machines[1].name == target:
+            if letters(one.machines[1].name) == wanted:
                 return one
-        names = [one.machines[1].name for one in self.results]
-        raise FomkitError(
-            str(target), self.refused.get(target) or f"was not rated. {nearest_names(target, names)}"
-        )
+        for name, why in self.refused.items():
+            if letters(name) == wanted:
+                raise FomkitError(name, why)
+        if letters(baseline) == wanted:
+            raise FomkitError(baseline, f"is the baseline. Results are of {', '.join(self)}.")
+        raise FomkitError(str(target), f"was not rated. {nearest_names(str(target), [*self])}")
 
 
 _MOVED = 1e-3

@@ -389,9 +389,7 @@ def _machine(page: Page, entry: MachinePhases) -> None:
         total = _total_text(entry, "money", lambda span: format_money(span, currency))
         page.line(f"money in all: {total}; {price_text(entry['price'])}, {units}")
     if entry["energy_j"] is None:
-        most = entry["energy_at_most_j"]
-        bound = "" if most is None else f"at most {_joule(most)}, by the power limit of the chips; its mean is "
-        page.line(f"energy in all: {bound}{_why_no_energy(entry)}")
+        page.line(f"energy in all: {_most_energy(entry)}{_why_no_energy(entry)}")
     else:
         page.line(f"energy in all: {_total_text(entry, 'energy_j', format_energy)}, scope {entry['energy_scope']}")
     if entry["carbon"] is not None:
@@ -400,6 +398,17 @@ def _machine(page: Page, entry: MachinePhases) -> None:
         if phase["excludes"]:
             page.line(f"{phase['name']}: excluded: {', '.join(phase['excludes'])}; a lower bound")
         page.lines(f"{phase['name']}: {message}" for message in phase["deviations"])
+
+
+def _most_energy(entry: MachinePhases) -> str:
+    """Return the bound of the energy by the power limit of the chips, else those of the phases that have one."""
+    most, limit = entry["energy_at_most_j"], "by the power limit of the chips; its mean is "
+    if most is not None:
+        return f"at most {_joule(most)}, {limit}"
+    each = [
+        f"{_joule(one['energy_at_most_j'])} ({one['name']})" for one in entry["phases"] if one["energy_at_most_j"]
+    ]
+    return f"at most {', '.join(each)}, {limit}" if each else ""
 
 
 def _why_no_energy(entry: MachinePhases) -> str:

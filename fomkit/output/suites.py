@@ -312,8 +312,7 @@ def format_suites(content: view.SuitesContent, screen: Screen = PLAIN) -> str:
         whole = same[0].copy()
         whole["days"] = {name: value for one in same for name, value in one["days"].items()}
         page.line(_campaign_line(whole))
-    each = f"fomkit fom {content['suite']} --target {content['targets'][0]}"
-    page.line(f"Units a day and weights of one machine: '{each}'")
+    page.line("Units a day and weights: with one target alone")
     page.notes(_line_notes(results))
     notes = by_key((note, one["target"]) for one in results for note in one["notes"])
     page.notes(

@@ -122,7 +122,7 @@ def table_time(
 
 
 SLOW = 3
-"""Factor by which a timed collective is slower than its link's formula, from which a note says so."""
+"""Factor by which a timed collective is slower than its link's formula, from which the link is not its limit."""
 LARGE = 2.0**28
 """Bytes of a message at which the two are compared."""
 OF_TABLE = "from the machine's table"
@@ -253,7 +253,10 @@ class Network:
     def _as_linked(
         self, found: Duration | None, collective: Collective, message_byte: float, ranks: int
     ) -> Duration | None:
-        """Return a timed collective on the links of now; None where its own link is unknown (`timed_links`)."""
+        """Return a timed collective on the links of now; None where its own link is unknown (`timed_links`).
+
+        Where it was timed far above the formula of its link (`SLOW`), the link is not what limits it.
+        """
         then, channel = self.machine.timed_links, links.clear_channel(self.machine, "node", self.channel)
         if found is None or then is None or channel is None:
             return found and found._replace(way=OF_TABLE)
@@ -261,9 +264,9 @@ class Network:
             return None
         as_timed = Network(replace(self.machine, links=then), channel)
         now, timed = (one._ring("node", collective, message_byte, ranks) for one in (self, as_timed))
-        if now == timed:
-            return found._replace(way=OF_TABLE)
         factor = now.value / timed.value
+        if factor == 1 or found.value >= SLOW * timed.value:
+            return found._replace(way=OF_TABLE)
         return Duration(
             found.value * factor, found.low * factor, found.high * factor, "transferred",
             way=f"{OF_TABLE}, at the changed rate of the link", links=now.links,
@@ -286,7 +289,7 @@ class Network:
         return links.replayed(found, message_byte, ranks) if quick else found
 
     def slow_note(self, devices: int) -> str:
-        """Return a note where devices of a node were timed far below their link's stated rate; "" elsewhere."""
+        """Return a note where devices of a node were timed far above the formula of their link; "" elsewhere."""
         ranks = min(devices, self.machine.node_devices or devices)
         if ranks < 2 or not self.states("node"):
             return ""
@@ -294,14 +297,11 @@ class Network:
         taken, ring = self._inside(*sample), self._ring("node", *sample)
         if taken.source != "measured" or taken.value < SLOW * ring.value:
             return ""
-        rate, link = (
-            format_quantity(one, "byte_per_s")
-            for one in (links.bus_factor("all_reduce", ranks) * LARGE / taken.value, ring.links[0].byte_per_s)
-        )
         return (
-            f"collectives of {ranks} devices run at {rate} of the link's {link}, as timed in one server of "
-            f"{self.machine.name}: they can be up to {taken.value / ring.value:.0f} times as fast in a server "
-            "whose devices reach each other directly. State its links to estimate it"
+            f"collectives of {ranks} devices of {self.machine.name} were timed in one server, and take "
+            f"{taken.value / ring.value:.0f} times as long as by the formula of their {_words(ring.links[0])}. "
+            "Intervals are of that server. If the devices of yours reach each other directly, give its link with "
+            "--link, or in a machine file"
         )
 
     def _staged(

@@ -36,7 +36,8 @@ from fomkit.plan.scaling import (
     scale,
     with_user_links,
 )
-from fomkit.prediction.links import BRIDGED, link_notes
+from fomkit.prediction.exchange import MEASURED
+from fomkit.prediction.links import BRIDGED, FORMULA, STATED, link_notes
 from fomkit.profiles.campaigns import load_epochs
 from fomkit.profiles.declared import spread_of
 from fomkit.verbs.answer import command
@@ -45,10 +46,12 @@ from fomkit.verbs.profiles import as_machine, as_model
 SCHEMA = "fomkit/scaling/1"
 ASSUMED = (
     "links carry one collective at a time, at the stated rate for each device, and no other traffic",
-    "a collective by a formula takes 0.7 to 2.3 times the formula's time (80%), as measured from 1 MiB on over "
-    "NVLink; between nodes there is no measurement; devices without links, which send through the host's memory, "
-    f"took up to {BRIDGED} times as long, and should be measured (fomkit measure --network)",
-    "a measured collective has the interval of its repeats, or 0.91 to 1.06 times its time without repeats (80%)",
+    f"a collective by a formula takes {FORMULA[0]} to {FORMULA[1]} times the formula's time (80%), on a link "
+    f"inside a node with a stated rate {STATED[0]} to {STATED[1]}, as measured from 1 MiB on over NVLink; between "
+    "nodes there is no measurement; devices without links, which send through the host's memory, took up to "
+    f"{BRIDGED} times as long, and should be measured (fomkit measure --network)",
+    "a measured collective has the interval of its repeats, or "
+    f"{MEASURED[0]} to {MEASURED[1]} times its time without repeats (80%)",
     "all devices are equally fast; a step waits only for what is listed",
     "intervals of speed-up and efficiency cover communication only; errors of calculation cancel in the ratio",
 )

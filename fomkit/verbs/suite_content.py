@@ -191,7 +191,7 @@ def suite_rows(content: Mapping[str, Any]) -> list[Mapping[str, object]]:
     fom = None if merit is None else {name: merit[name] for name in ("value", "low", "high")}
     return [
         {
-            "target": content["target"], "fom": fom, **line,
+            "target": content["target"], "fom": fom, "threshold": content["threshold"], **line,
             "unit_per_day": {side: line["unit_per_day"][name] for side, name in sides.items()},
             "machines": {side: line["machines"][name] for side, name in sides.items()},
         }

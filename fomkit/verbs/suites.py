@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from fomkit import __version__
-from fomkit.core.errors import FomkitError
+from fomkit.core.errors import FomkitError, ManyFomkitError
 from fomkit.core.interval import DEFAULT_LEVEL
 from fomkit.core.job import Conditions
 from fomkit.core.machine import Machine, Scope
@@ -251,7 +251,7 @@ def _rate_named_suite(
             continue
         results.append(replace(one, unread=tuple(unread), now=now if old.name == lines.baseline else ()))
     if not results:
-        raise next(iter(refused.values()))
+        raise ManyFomkitError(refused.values()) if len(refused) > 1 else next(iter(refused.values()))
     whys = {name: error.what if error.where == name else str(error) for name, error in refused.items()}
     return SuiteResults(tuple(results), whys)
 

@@ -184,6 +184,7 @@ def _suites(found: Any) -> Answer:
 
     each = [_suite(one) for one in found.results]
     rows = [row for one in each for row in suite_rows(one.content)]
+    rows += [{"target": name, "refused": why} for name, why in found.refused.items()]
     unfit = dict.fromkeys(line for one in each for line in one.unfit)
     said = dict.fromkeys(line for one in each for line in one.said)
     return Answer(suites_content(found), rows, format_suites, [*unfit], [*said])

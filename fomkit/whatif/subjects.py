@@ -311,12 +311,13 @@ class OnNodes(Subject):
         """Model, target, nodes and layout, and the terms that are not stated."""
         job, step, run = self._step({})
         excludes = dict.fromkeys((*step.excludes, *(() if run is None else run.time.excludes)))
+        slow = Network(self.machine, self.layout.channel).slow_note(step.devices)
         return {"model": self.model.name, "target": self.machine.name, "unit": self.model.unit.name,
                 "sizes": choose_sizes(self.model, self.options.wanted_sizes), "precision": step.precision,
                 "nodes": self.nodes, "samples_per_step": step.samples,
                 "layout": vars(self.layout), "excludes": list(excludes),
                 "does_not_fit": fit_in(job.machine, step.memory_byte).message,
-                "notes": list(verdict_on(self._fitted)),
+                "notes": [*verdict_on(self._fitted), *[slow] * bool(slow)],
                 "conditions": job.conditions(self.nodes)}  # fmt: skip
 
     @cached_property
