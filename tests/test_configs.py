@@ -409,7 +409,10 @@ def test_the_length_of_a_sequence_has_an_option_and_is_given_once(tmp_path: Path
     ("changed", "message"),
     [
         ({"model_type": "bitnet"}, "Its sizes have the names of a llama's; biases"),
-        ({"num_attention_heads": None, "conv_kernel": 4}, "Sizes of it that a llama does not have: conv_kernel. Or profile"),
+        (
+            {"num_attention_heads": None, "conv_kernel": 4},
+            "Sizes of it that a llama does not have: conv_kernel. Or profile",
+        ),
     ],
 )
 def test_an_unknown_kind_says_what_a_llama_has_not_and_what_to_do(

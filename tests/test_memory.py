@@ -534,7 +534,7 @@ def test_the_memory_of_a_job_is_that_of_its_device_by_role() -> None:
     assert tight == [False, True]
     text = CliRunner().invoke(app, asked).output
     assert "memory of a device in one step" in text
-    assert "8 devices (1 node), tensor 8; replicas: 1, microbatches of each: 1" in text
+    assert "8 devices (1 node), tensor 8; replicas: 1 (batch " in text
     with pytest.raises(
         FomkitError, match=r"layout: needs a machine, whose devices it describes. Add, for example"
     ):

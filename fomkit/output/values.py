@@ -109,12 +109,13 @@ LONG_WAIT = 0.2
 def job_words(job: OfJob | Part) -> str:
     """Write the devices and the layout of a job.
 
-    >>> job_words({"devices": 16, "nodes": 2, "layout": "tensor 8", "replicas": 2, "microbatches": 1})
-    '16 devices (2 nodes), tensor 8; replicas: 2, microbatches of each: 1'
+    >>> job_words({"devices": 16, "nodes": 2, "layout": "tensor 8", "replicas": 2, "batch": 8, "microbatches": 1})
+    '16 devices (2 nodes), tensor 8; replicas: 2 (batch 8 in all), microbatches of each: 1'
     """
     nodes = f" ({count_text(job['nodes'], 'node')})" if job["nodes"] else ""
     return (f"{count_text(job['devices'], 'device')}{nodes}, {job['layout']}; "
-            f"replicas: {job['replicas']:,}, microbatches of each: {job['microbatches']:,}")  # fmt: skip
+            f"replicas: {job['replicas']:,} (batch {job['batch']:,} in all), microbatches of each: "
+            f"{job['microbatches']:,}")  # fmt: skip
 
 
 def job_lines(one: Entry) -> list[str]:
