@@ -445,6 +445,6 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
     rests_on = np.array([links.SOURCES.index(one.source) for one, _ in found.values()],
                         np.intp)  # fmt: skip
     source = Words(rests_on, ("interpolated", *links.SOURCES[1:]))
-    bound = Words(rests_on, ("measured", "network", "network"))
+    bound = Words((rests_on > 0).astype(np.intp), ("measured", "network"))
     texts = [note for _, note in found.values()]
     return Answers(np.asarray(rows.index)[chosen], times, source, bound, texts.__getitem__)
