@@ -164,7 +164,7 @@ MADE_ANEW = {
 KEPT_BACK = {
     SheetModel: {"notes"},
     Machine: {
-        "host_op_s", "links", "fits", "timings_key", "excluded", "reserve_byte", "software",
+        "host_op_s", "links", "timed_links", "fits", "timings_key", "excluded", "reserve_byte", "software",
         "notes", "origin", "energy", "price", "device_of",
         "plausibility", "asked_as", "typical", "year", "stated",
     },
