@@ -182,7 +182,7 @@ def test_several_targets_stand_side_by_side_as_each_alone(tmp_path: Path) -> Non
     assert rated.table["target"].tolist() == ["v100", "v100", "a100-sxm", "a100-sxm"]
     assert fomkit.fom(path, ["v100"]).content == alone["v100"]
     assert (len(rated), rated["V100"].content) == (2, alone["v100"])
-    assert ([*rated], "v100" in rated, "p100" in rated) == (["v100", "a100-sxm"], True, False)
+    assert ([*rated], "V100" in rated, "p100" in rated) == (["v100", "a100-sxm"], True, False)
     with pytest.raises(FomkitError, match=r"p100: is the baseline\. Results are of v100, a100-sxm"):
         rated["p100"]
     with pytest.raises(FomkitError, match=r"v10: was not rated\. The nearest name is 'v100'"):

@@ -152,7 +152,7 @@ class SuiteResults(Shown):
         return (one.machines[1].name for one in self.results)
 
     def __contains__(self, target: object) -> bool:
-        return target in [*self]
+        return letters(str(target)) in map(letters, self)
 
     def __getitem__(self, target: str) -> SuiteResult:
         """Return the result of a target, named as on the command line; raise FomkitError where it has none."""

@@ -29,7 +29,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
 from fomkit.ops.views import BESIDE, Execution, executions
 from fomkit.plan.content import Ends, as_content, span_content
-from fomkit.plan.coverage import UNPRICED, coverage, uses_of, widen_calls
+from fomkit.plan.coverage import coverage, uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
@@ -98,11 +98,10 @@ class Prediction(Shown):
         known = len(unpriced) < len(self.ops)
         total = device_time(as_terms(self.ops, self.level), self.level, uses) if known else None
         shares = {source: share for source, share in coverage(self.ops).items() if source in rows.index}
-        timed = sum(share for source, share in shares.items() if source != UNPRICED) or 1.0
+        timed = sum(shares.values()) or 1.0  # rows without a time have no source
         return as_content(
             Totals, target=self.machine.name, interval=self.level, rows=len(self.ops), time_s=total,
-            sources={one: {"rows": int(rows.get(one, 0)), "share": share / timed} for one, share in shares.items()
-                     if one != UNPRICED},
+            sources={one: {"rows": int(rows[one]), "share": share / timed} for one, share in shares.items()},
             unpriced={str(kind): group.index.tolist() for kind, group in unpriced.groupby("kind")},
             rows_are="line" if self.ops.index.name == LINE else "row",
         )  # fmt: skip

@@ -442,8 +442,7 @@ def estimate_collective(rows: Rows, machine: Machine, interval: float) -> Answer
     chosen = np.fromiter(found, np.intp, len(found))
     times = np.array([(one.time.value, one.time.low, one.time.high) for one, _ in found.values()]).reshape(-1, 3).T
     # A table's times are interpolated along the size of the message.
-    rests_on = np.array([links.SOURCES.index(one.source) for one, _ in found.values()],
-                        np.intp)  # fmt: skip
+    rests_on = np.array([links.SOURCES.index(one.source) for one, _ in found.values()], np.intp)
     source = Words(rests_on, ("interpolated", *links.SOURCES[1:]))
     bound = Words((rests_on > 0).astype(np.intp), ("measured", "network"))
     texts = [note for _, note in found.values()]
