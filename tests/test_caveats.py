@@ -272,7 +272,7 @@ def test_a_campaign_says_which_phases_measured_runs_contradict() -> None:
 
 
 def test_an_oversize_step_of_scaling_is_marked_and_ends_with_1() -> None:
-    words = ("scaling", "resnet50", "-t", "a100-sxm", "--nodes", "1", "--mode", "weak", "--batch")
+    words = ("scaling", "resnet50", "-t", "a100-sxm", "--nodes", "1", "--mode", "weak", "--replica-batch")
     small, large = run(*words, "32"), run(*words, "4096")
     assert (small.exit_code, large.exit_code) == (0, 1)
     assert "†" not in small.output
@@ -680,7 +680,7 @@ def test_what_is_spread_over_nodes_says_the_conditions_of_its_step() -> None:
     wanted = _conditions("p1b3", "a100-sxm", nodes=2, links=link, batch=100 * 16)
     scaled = fomkit.scaling("p1b3", "a100-sxm", nodes="2..4", links=link).content["conditions"]
     assert scaled == wanted
-    assert fomkit.sensitivity("p1b3", "a100-sxm", nodes=2, links=link).content["conditions"] == wanted
+    assert fomkit.sensitivity("p1b3", "a100-sxm", nodes=2, links=link, batch=1600).content["conditions"] == wanted
 
 
 def test_each_verb_with_an_estimate_says_its_conditions() -> None:

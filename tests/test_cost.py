@@ -474,8 +474,8 @@ def test_time_and_money_to_an_accuracy(folder, machine, p1b3) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_more_nodes_may_need_more_epochs() -> None:
-    words = ["scaling", "candle/p1b3", "-t", "a100-sxm", "--nodes", "1,2,16", "--batch", "10", "--mode", "weak",
-             "--link", "system, 10 us, 25 GB/s, each", "--to-accuracy", "epochs.csv", "--once",
+    words = ["scaling", "candle/p1b3", "-t", "a100-sxm", "--nodes", "1,2,16", "--replica-batch", "10",
+             "--mode", "weak", "--link", "system, 10 us, 25 GB/s, each", "--to-accuracy", "epochs.csv", "--once",
              "compile=40 s"]  # fmt: skip
     done = CliRunner().invoke(app, [*words, "--json"])
     assert done.exit_code == 0, done.exception

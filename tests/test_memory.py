@@ -231,10 +231,10 @@ def test_between_a_full_device_and_its_reserve_there_is_a_warning() -> None:
     smaller = json.loads(run(app, [*asked, "--json", "--reserve", "800MiB"]).output)["target"]
     assert (smaller["fits"], smaller["tight"], smaller["largest_microbatch"]) == (True, False, 1)
     assert smaller["reserve_byte"]["source"] == "stated by you: --reserve"
-    vary = ["--vary", "nodes=1", "--vary", "batch=8", *spread[2:]]
+    vary = ["--vary", "nodes=1", "--vary", "replica_batch=8", *spread[2:]]
     swept = run(app, ["sweep", "today/llama3-8b", "-t", "a100-sxm", *vary]).output
     assert "note: best time and memory: its step fits only without the reserve" in swept
-    scaled = run(app, ["scaling", "today/llama3-8b", "-t", "a100-sxm", *spread, "--batch", "2"]).output
+    scaled = run(app, ["scaling", "today/llama3-8b", "-t", "a100-sxm", *spread, "--replica-batch", "2"]).output
     assert "weak scaling, nodes 1: fits only without the reserve" in scaled
     told = run(app, asked).output
     assert "fits only without the reserve in 81,920 MiB (99%)" in told

@@ -131,7 +131,7 @@ PRINTED = (
     "--vary power_w=300W --way sobol --points 4",
     "sensitivity p1b3 --target v100",
     "sensitivity --suite s.suite.yaml --target v100",
-    "sensitivity p1b3 --target a100-sxm --nodes 2 --link system,5us,12.5GB/s,each",
+    "sensitivity p1b3 --target a100-sxm --nodes 2 --batch 1600 --link system,5us,12.5GB/s,each",
     "solve p1b3 --target v100 --units-per-day 400 --probability 0.9",
     "solve p1b3 --target v100 --step 1ms --frontier byte_per_s,flop_per_s",
     "compare --calibrate-on tc1 --host-from p100",

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import fomkit
 from fomkit.cli.main import app
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import Span
@@ -546,7 +547,12 @@ def test_nodes_are_whole_and_ranges_double():
         (["--checkpoint-every", "1 h"], "--checkpoint-every: has no effect without failures. Add --device-mtbf"),
         (["--restart", "60 s"], "--restart: has no effect without failures. Add --device-mtbf"),
         (["--device-mtbf", "50000 h"], "--device-mtbf: needs the time of a checkpoint. Add --checkpoint"),
-        (["--mode", "weak", "--whole-batch", "3"], "--whole-batch: is for strong scaling"),
+        (["--mode", "weak", "--batch", "8", "--replica-batch", "3"], "--batch: and --replica-batch exclude"),
+        (
+            ["--batch", "12"],
+            "--batch: 12 samples of a whole step do not divide into 8 replicas. Give a multiple, or ",
+        ),
+        (["--batch", "8", "--set", "batch=16"], "--batch: is given as 8 and as 16. Give it once."),
         (["-o", "curve.pdf"], "Use .json or .csv"),
         (["--once", "scheduler"], "is not a new name with a share"),
         (["--once", "a=60 %", "--once", "b=40 %"], "adds up to 100% of the job"),
@@ -557,6 +563,27 @@ def test_bad_input_is_told(words, said):
     code, output = run("scaling", "candle/p1b3", "--target", "a100-sxm", *nodes, *words)
     assert said in output, output
     assert code
+
+
+@pytest.mark.parametrize("stated", [{"batch": 1600}, {"sizes": {"batch": 1600}}, {"replica_batch": 100}])
+def test_a_batch_means_the_same_in_every_verb(stated):
+    """``batch`` is that of a whole step, ``replica_batch`` that of one replica, here of 16."""
+    links = {"links": ["system,5us,25GB/s,each"]}
+    step_s = fomkit.estimate("p1b3", "a100-sxm", nodes=2, batch=1600, **links).step.value
+    scaled = fomkit.scaling("p1b3", "a100-sxm", nodes=[2, 4], **links, **stated)
+    points = {(one["mode"], one["nodes"]): one for one in scaled.content["points"]}
+    assert [points[key]["batch"] for key in [("strong", 4), ("weak", 4)]] == [1600, 3200]
+    notes = [note for note in scaled.content["notes"] if note.startswith("the batch is that of the fewest nodes")]
+    assert len(notes) == ("replica_batch" not in stated)
+    varied = fomkit.sensitivity("p1b3", "a100-sxm", nodes=2, **links, **stated).content
+    solved = fomkit.solve("p1b3", "a100-sxm", nodes=2, step=1.0, **links, **stated).content
+    if "replica_batch" in stated:
+        swept = fomkit.sweep("p1b3", "a100-sxm", {"nodes": [2], **stated}, **links)
+    else:
+        swept = fomkit.sweep("p1b3", "a100-sxm", {"nodes": [2]}, **links, **stated)
+    found = [points["strong", 2]["step_s"], points["weak", 2]["step_s"], varied["figures"]["step_s"],
+             solved["figures"]["step_s"], {"value": swept.table["step_s"].iloc[0]}]  # fmt: skip
+    assert [one["value"] for one in found] == pytest.approx([step_s] * len(found), rel=1e-12)
 
 
 def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):

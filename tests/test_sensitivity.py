@@ -305,8 +305,7 @@ def test_a_training_on_nodes_hangs_on_its_links() -> None:
     from fomkit.whatif.sensitivity import sensitivity
 
     found = sensitivity(on_nodes())
-    # An estimate's batch is shared, this one is of a replica: whoever compares both must see it.
-    assert "2 nodes, batch 100 of a replica, 1,600 samples a step, fp32: units/day" in found.summary()
+    assert "2 nodes, batch 1,600 (100 for each replica), fp32: units/day" in found.summary()
     same = fomkit.estimate("p1b3", on_nodes().machine, nodes=2, batch=int(found.content["samples_per_step"]))
     assert found.content["figures"]["step_s"]["value"] == pytest.approx(same.step.value, rel=1e-12)
     names = slopes(found)
@@ -376,7 +375,10 @@ def test_files(ending: str, tmp_path: Path) -> None:
         ("--suite candle --target v100 --batch 2", "fixes batch, sizes, precision and scope"),
         ("p1b3 --target v100 -o x.pdf", "x.pdf: has an ending that sensitivity cannot write"),
         ("p1b3 --target nowhere", "nowhere"),
-        ("p1b3 --target v100 --nodes 2", "states no link of tier 'system'"),
+        ("p1b3 --target v100 --nodes 2 --batch 1600", "states no link of tier 'system'"),
+        ("p1b3 --target v100 --nodes 2", "--batch: 100 samples of a whole step do not divide into 16 replicas"),
+        ("p1b3 --target v100 --nodes 2 --batch 16 --replica-batch 1", "--batch: and --replica-batch exclude"),
+        ("p1b3 --target v100 --replica-batch 1", "--replica-batch: is for runs on nodes. Add --nodes."),
     ],
 )
 def test_what_cannot_be_asked(words: str, message: str) -> None:

@@ -307,8 +307,9 @@ def test_the_best_batch_says_what_part_of_the_samples_it_leaves_out() -> None:
     left = "50% of an epoch's samples do not fill a batch and are dropped: a run has that much less work"
     assert swept.content["notes"] == [f"a best point, with 1,351 samples in a step: {left}"]
     machine = with_user_links(fomkit.machine("a100-sxm"), [Link("system", 5e-6, 25e9, "each", "example")])
-    on_nodes = fomkit.sweep("p1b1", machine, {"nodes": [2], "batch": [85]})
-    assert f"a best point, with 1,360 samples in a step: {left}" in on_nodes.content["notes"]
+    for of_a_step in ({"replica_batch": [85]}, {"batch": [1360]}):
+        on_nodes = fomkit.sweep("p1b1", machine, {"nodes": [2], **of_a_step})
+        assert f"a best point, with 1,360 samples in a step: {left}" in on_nodes.content["notes"]
     assert fomkit.sweep("p1b1", "v100", {"batch": [675, 1350]}).content["notes"] == []
 
 

@@ -53,9 +53,10 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
     else:
         nodes = f", {count_text(content['nodes'], 'node')}" if "nodes" in content else ""
         precision = f", {content['precision']}" if "precision" in content else ""
-        samples = content.get("samples_per_step")
-        shared = "" if samples is None else f" of a replica, {samples:,} samples a step"
-        subject = f"{content['model']} on {content['target']}{nodes}, {named_sizes(content)}{shared}{precision}"
+        sizes: dict[str, object] = {**content["sizes"]}
+        if "samples_per_step" in content:
+            sizes["batch"] = f"{content['samples_per_step']:,} ({content['sizes']['batch']:,} for each replica)"
+        subject = f"{content['model']} on {content['target']}{nodes}, {named_sizes({'sizes': sizes})}{precision}"
     name = content["figure"]
     span = content["figures"][name]
     interval = interval_words(content["interval"], span, DIMENSIONS.get(name))

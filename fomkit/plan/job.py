@@ -193,12 +193,17 @@ def _stepper(model: ModelProfile, machine: Machine, layout: Layout, options: Opt
 
 @dataclass(frozen=True)
 class NodesJob:
-    """A training that is spread over nodes; each copy has the batch of the options, else of the profile."""
+    """A training that is spread over nodes.
+
+    The batch of the options is that of a whole step; without it, each replica has `replica_batch`, else the
+    profile's batch.
+    """
 
     model: ModelProfile
     machine: Machine
     layout: Layout
     options: Options
+    replica_batch: int | None = None
     like: NodesJob | None = field(default=None, repr=False, compare=False)
     """The same job on a machine that differs in links only."""
 
@@ -211,11 +216,11 @@ class NodesJob:
 
     def at(self, nodes: int) -> tuple[ParallelStep, SystemRun | None]:
         """Return its step on `nodes` nodes, and its run where the profile defines one."""
-        batch = self.options.wanted_sizes.get("batch") or self.model.batch
-        if batch is None:
-            raise FomkitError(self.model.name, "its batch is not stated. Give --batch.")
+        whole, each = self.options.wanted_sizes.get("batch"), self.replica_batch or self.model.batch
         devices = nodes * Network(self.machine, self.layout.channel).node_devices
-        step = self.stepper.at(devices, batch * self.layout.replicas(devices))
+        if whole is None and each is None:
+            raise FomkitError(self.model.name, "its batch is not stated. Give --batch.")
+        step = self.stepper.at(devices, whole or (each or 0) * self.layout.replicas(devices))
         run = run_of_step(self.model, self.machine, step)
         return step, run_on_nodes(self.model, self.machine, run, nodes, Service())
 

@@ -240,6 +240,8 @@ def overheads(machine: Machine, per: str, of: Span) -> dict[str, Span]:
 
 
 NODES, LINK_RATE, LINK_ALPHA = "nodes", "link_byte_per_s", "link_alpha_s"
+REPLICA_BATCH = "replica_batch"
+"""Parameter of a job on nodes: the samples in one step of one replica."""
 OF_A_SCOPE = (NODES, "node_devices", "availability")
 """Parameters of a machine that belong neither to its devices nor to its links."""
 

@@ -16,7 +16,7 @@ from fomkit.core.interval import Span
 from fomkit.core.job import LAYOUT, Layout
 from fomkit.core.machine import Link, Machine, Tier
 from fomkit.core.model import ModelProfile
-from fomkit.core.units import BLOCKS_OF_FP8, memory_text
+from fomkit.core.units import BLOCKS_OF_FP8, count_text, memory_text
 from fomkit.ops.precision import SHORT, blocks_note, choose_formats, formats_of_products
 from fomkit.parallel.step import ParallelStep, check_layout, describe_layout
 from fomkit.parallel.traffic import Bucket, waited
@@ -45,8 +45,9 @@ class ScalingSpec:
     """What is to be scaled.
 
     `modes`: strong: one batch divided among the replicas; weak: one batch a replica.
-    `whole_batch`: samples of a strong step; None is the profile's batch for each replica of the fewest nodes.
-    `options`: its batch is that of one replica in weak scaling.
+    `whole_batch`: samples of a strong step; None: the batch of a replica for each of the fewest nodes.
+    `options`: its batch is that of one replica in weak scaling; None: its share of `whole_batch`, else the
+    profile's batch.
     """
 
     nodes: Sequence[int]
@@ -228,11 +229,27 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
     return f"no layout of up to {MOST_DEVICES:,} devices{groups} does beside the reserve"
 
 
+def _replicas(spec: ScalingSpec, network: Network) -> int:
+    """Return the replicas of the fewest nodes that hold whole copies."""
+    copies, per_node = spec.layout.fewest_devices, network.node_devices
+    fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
+    return max(1, fewest // spec.layout.model_devices)
+
+
+def share_of_batch(whole: int, replicas: int) -> int:
+    """Return the samples of each replica; raise where a whole batch does not divide into the replicas."""
+    if whole % replicas:
+        raise FomkitError(
+            "batch", f"{whole:,} samples of a whole step do not divide into {count_text(replicas, 'replica')}. "
+            "Give a multiple, or `replica_batch`, the samples of one replica.",
+        )  # fmt: skip
+    return whole // replicas
+
+
 def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, batch: int) -> Curve:
     """Compute one curve; numbers of nodes on which the layout is not possible are refused."""
     copies, per_node = spec.layout.fewest_devices, network.node_devices
-    fewest = next((nodes * per_node for nodes in sorted(spec.nodes) if nodes * per_node % copies == 0), copies)
-    whole = spec.whole_batch or batch * max(1, fewest // spec.layout.model_devices)
+    whole = spec.whole_batch or batch * _replicas(spec, network)
     reference = stepper.at(copies, whole if mode == "strong" else batch * spec.layout.expert_replicas)
     points, refused = [], []
     for nodes in spec.nodes:
@@ -262,13 +279,15 @@ def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
     if spec.layout.data is not None:
         raise FomkitError("layout", "data states the replicas, whose number changes with the nodes. Leave it out.")
     choose_sizes(model, spec.options.wanted_sizes)
-    batch = spec.options.batch or model.batch
+    batch, whole = spec.options.batch or model.batch or spec.whole_batch, spec.whole_batch
     if batch is None:
         raise FomkitError(model.name, "its batch is not stated. Give --batch.")
     if machine.device.capacity_byte is None and not machine.device.peaks and not len(machine.timings):
         raise FomkitError(machine.name, "its profile describes no device. Name the profile of its device.")
     stepper = stepper_of(model, machine, spec.layout, spec.options)
     network = Network(machine, spec.layout.channel, spec.options.interval)
+    if whole is not None and spec.options.batch is None and "weak" in spec.modes:
+        batch = share_of_batch(whole, _replicas(spec, network))
     curves = tuple(_curve(spec, mode, stepper, network, batch) for mode in spec.modes)
     if not any(curve.points for curve in curves):
         raise FomkitError("layout", curves[0].refused[0][1])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def _subject(
     model: str | Path | ModelProfile | None, machine: str | Path | Machine, suite: str | Path | None,
     baseline: str | Path | Machine | None, options: Options, nodes: int | None, layout: str | Path | Sequence[str],
-    links: Sequence[str | Link], node_devices: int | None,
+    links: Sequence[str | Link], node_devices: int | None, replica_batch: int | None,
 ) -> AnySubject:  # fmt: skip
     """Return what is varied: a model on the machine or on nodes of it, or the FOM of a suite."""
     from fomkit.profiles.models import load_model
@@ -43,7 +43,8 @@ def _subject(
     if (model is None) == (suite is None):
         none, both = "is missing. Give a model, or `suite`.", "and `suite` exclude each other. Give one of them."
         raise FomkitError("model", none if model is None else both)
-    named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices}
+    named = {"nodes": nodes, "layout": layout, "links": links, "node_devices": node_devices,
+             "replica_batch": replica_batch}  # fmt: skip
     spread = [name for name, value in named.items() if value]
     if suite is not None and spread:
         raise FomkitError(
@@ -59,7 +60,10 @@ def _subject(
             raise FomkitError(spread[0], "is for runs on nodes. Add `nodes`.")
         if nodes is not None:
             check_nodes(nodes)
-        return subject_of_model(as_model(model, batch=options.batch), linked, options, nodes, stated)
+        if replica_batch is not None and options.batch is not None:
+            raise FomkitError("batch", "and `replica_batch` exclude each other. Give one of them.")
+        known = as_model(model, batch=options.batch or replica_batch)
+        return subject_of_model(known, linked, options, nodes, stated, replica_batch)
     lines = load_suite(suite or "")
     old = as_machine(lines.baseline if baseline is None else baseline, "baseline")
     return subject_of_suite(lines, old, target, options, load_model, all_measured()[0])
@@ -82,7 +86,8 @@ def sensitivity(
     baseline: str | Path | Machine | None = None, batch: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None, scope: Scope | None = None,
     nodes: int | None = None, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
-    node_devices: int | None = None, interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False,
+    node_devices: int | None = None, replica_batch: int | None = None, interval: float = DEFAULT_LEVEL,
+    allow_uncovered: bool = False,
 ) -> Sensitivity:  # fmt: skip
     """Compute how units per day or a FOM depend on each parameter, and what to measure to know them better.
 
@@ -100,7 +105,9 @@ def sensitivity(
     baseline : name, path or profile, optional
         With --suite: machine to compare with; default: the suite's.
     nodes : int, optional
-        Vary a training on this many nodes; --batch is then the batch of one replica.
+        Vary a training on this many nodes, which share --batch.
+    replica_batch : int, optional
+        With --nodes: samples in one step of one replica, kept where nodes vary; default: its share of the batch.
     batch, sizes, precision, scope, layout, links, node_devices, interval, allow_uncovered
         As of `fomkit.estimate`.
 
@@ -125,7 +132,8 @@ def sensitivity(
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
-    return _sensitivity(_subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices))
+    return _sensitivity(_subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices,
+                                 replica_batch))  # fmt: skip
 
 
 @command(
@@ -141,7 +149,8 @@ def solve(
     baseline: str | Path | Machine | None = None, batch: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None, scope: Scope | None = None,
     nodes: int | None = None, layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (),
-    node_devices: int | None = None, interval: float = DEFAULT_LEVEL, allow_uncovered: bool = False,
+    node_devices: int | None = None, replica_batch: int | None = None, interval: float = DEFAULT_LEVEL,
+    allow_uncovered: bool = False,
 ) -> Solution:  # fmt: skip
     """Find the smallest change of a parameter, or of several together, that reaches a target.
 
@@ -162,8 +171,8 @@ def solve(
         Change only this parameter; may be repeated; default: each parameter alone.
     frontier : sequence of str
         Change these two or more parameters together, and list the frontier of combinations.
-    model, machine, suite, baseline, batch, sizes, precision, scope, nodes, layout, links, node_devices, interval,
-    allow_uncovered
+    model, machine, suite, baseline, batch, sizes, precision, scope, nodes, layout, links, node_devices,
+    replica_batch, interval, allow_uncovered
         As of `fomkit.sensitivity`.
 
     Returns
@@ -191,7 +200,8 @@ def solve(
     goal.check(of_suite=suite is not None)
     names = read_together(frontier)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
-    subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices)
+    subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices,
+                       replica_batch)  # fmt: skip
     return _solve(subject, goal, tuple(change), names)
 
 

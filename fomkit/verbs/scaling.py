@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -21,7 +21,7 @@ from fomkit.parallel.step import ParallelStep, describe_layout
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.memory_of import IN_MEMORY, fit_in
-from fomkit.plan.options import check_counts, options_of
+from fomkit.plan.options import check_counts, check_options, options_of, with_size
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
     MODES,
@@ -144,6 +144,10 @@ def _scaling_notes(scaling: Scaling, steps: Sequence[ParallelStep]) -> list[str]
     if (there or most) < most:
         found.append(f"{scaling.machine.name} has {there:,} nodes: more have no units/day")
     found += _tight(scaling)
+    whole, replicas = scaling.spec.whole_batch, min(one.replicas for one in steps)
+    if whole is not None and replicas > 1 and scaling.spec.options.batch is None:
+        each = f"{whole:,} samples in all, {whole / replicas:g} for each of {replicas:,} replicas"
+        found.append(f"the batch is that of the fewest nodes: {each}; --replica-batch states that of one replica")
     found += [ABOVE_ALL] * any(one.efficiency.value > 1 for curve in scaling.curves for one in curve.points)
     return [*dict.fromkeys([*found, NOT_OF_EXPERTS] if scaling.spec.layout.expert > 1 else found)]
 
@@ -200,7 +204,8 @@ def scaling_content(
     refused: list[Refused] = [{"mode": curve.mode, "nodes": nodes, "why": why} for curve in scaling.curves
                               for nodes, why in curve.refused]  # fmt: skip
     fewest = min((point.nodes for curve in scaling.curves for point in curve.points), default=0)
-    job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, scaling.spec.options)
+    options = replace(scaling.spec.options, batch=scaling.spec.whole_batch)
+    job = NodesJob(scaling.model, scaling.machine, scaling.spec.layout, options, scaling.batch)
     assumed = [*ASSUMED]
     if any(link.range_byte_per_s for link in scaling.machine.links):
         assumed.append(OF_MEASURED_LINKS)
@@ -279,9 +284,9 @@ def _plain_integers(numbers: str | Sequence[int]) -> list[int]:
     ]
 
 
-def _modes(mode: str, whole_batch: int | None) -> list[Mode]:
-    if whole_batch is not None and mode == "weak":
-        raise FomkitError("whole_batch", "is for strong scaling. Leave it out, or leave `mode` weak out.")
+def _modes(mode: str, batch: int | None, replica_batch: int | None) -> list[Mode]:
+    if batch is not None and replica_batch is not None and mode == "weak":
+        raise FomkitError("batch", "and `replica_batch` exclude each other in weak scaling. Give one of them.")
     modes = [one for one in MODES if mode in (one, "both")]
     if not modes:
         raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
@@ -293,7 +298,9 @@ def _curved(
     to_accuracy: str | Path | None,
 ) -> ScalingResult:  # fmt: skip
     paid, curve = parse_once(once), None if to_accuracy is None else load_epochs(Path(to_accuracy))
-    known = as_model(model, batch=spec.options.batch)  # last: it may be code that runs for minutes
+    known = as_model(
+        model, batch=spec.options.batch or spec.whole_batch
+    )  # last: it may be code that runs for minutes
     found = scale(known, with_once(machine, times_of(paid)), spec)
     return ScalingResult(known.name, machine.name, scaling_content(found, service, paid, curve))
 
@@ -304,7 +311,7 @@ _TIMES = dict.fromkeys(("checkpoint", "restart", "device_mtbf", "checkpoint_ever
 @command("scaling", judges_fit=True, metavar={"nodes": "N,N|N..N", "once": "NAME=SHARE|TIME", **_TIMES})
 def scaling(
     model: str | Path | ModelProfile, machine: str | Path | Machine, *, nodes: str | Sequence[int] = "1..4096",
-    mode: Literal["strong", "weak", "both"] = "both", batch: int | None = None, whole_batch: int | None = None,
+    mode: Literal["strong", "weak", "both"] = "both", batch: int | None = None, replica_batch: int | None = None,
     layout: str | Path | Sequence[str] = "", links: Sequence[str | Link] = (), node_devices: int | None = None,
     sizes: Mapping[str, int] | None = None, precision: Precision | None = None, interval: float = DEFAULT_LEVEL,
     allow_uncovered: bool = False, slots: int | None = None, checkpoint: str | None = None,
@@ -322,9 +329,9 @@ def scaling(
     mode : str
         Share one batch out over all replicas (strong), give each replica a batch of its own (weak), or both.
     batch : int, optional
-        Samples in one step of one replica, not of all together; default: the profile's.
-    whole_batch : int, optional
-        Samples in one step of all replicas, in strong scaling; default: batch times replicas of the fewest nodes.
+        Samples in one step on the fewest nodes; strong scaling keeps it, weak scaling each replica's share.
+    replica_batch : int, optional
+        Samples in one step of one replica; default: its share of the batch, else the profile's batch.
     slots : int, optional
         Number of jobs that the queue runs side by side.
     checkpoint : str, optional
@@ -355,10 +362,14 @@ def scaling(
     >>> scaling("p1b3", "v100", nodes=[1], node_devices=1).table["speedup.value"].tolist()
     [1.0, 1.0]
     """
-    check_counts(node_devices=node_devices, whole_batch=whole_batch)
-    options = options_of(batch, interval, None, allow_uncovered, sizes, precision)
+    check_counts(node_devices=node_devices, replica_batch=replica_batch)
+    check_options(batch=batch, sizes=sizes)
+    of_model = with_size(sizes or {}, "batch", batch)
+    batch = of_model.pop("batch", None)
+    options = options_of(replica_batch, interval, None, allow_uncovered, of_model, precision)
     (spread, given), on = spread_of(layout, links), as_machine(machine)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    spec = ScalingSpec(_plain_integers(nodes), spread, _modes(mode, whole_batch), whole_batch, options)
+    modes = _modes(mode, batch, replica_batch)
+    spec = ScalingSpec(_plain_integers(nodes), spread, modes, batch, options)
     return _curved(model, with_user_links(on, given, node_devices), spec, service, once, to_accuracy)

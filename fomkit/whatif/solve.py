@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError, Shown, nearest_names
 from fomkit.core.interval import Span
 from fomkit.core.machine import HOST
 from fomkit.plan.content import INTERVAL_MEANING, Ends, as_content, span_content
-from fomkit.plan.options import NODES
+from fomkit.plan.options import NODES, REPLICA_BATCH
 from fomkit.whatif.cases import Figures, Goal, Title
 from fomkit.whatif.parameters import NotVaried, Parameter
 from fomkit.whatif.solve_one import MOST, Change, Evaluator, root, solve_one
@@ -316,7 +316,9 @@ class Solution(Shown):
         """Everything in the form of ``fomkit/solve/1``."""
         goal = self.goal
         tried = any(not change.proved for change in self.changes)
-        batch = any(change.parameter.name.rpartition(".")[2] == "batch" for change in self.changes)
+        batch = any(
+            change.parameter.name.rpartition(".")[2] in ("batch", REPLICA_BATCH) for change in self.changes
+        )
         return {
             "schema": SCHEMA, "fomkit": __version__, **self.title, "interval": self.level,
             "interval_covers": INTERVAL_MEANING, "figure": goal.figure,

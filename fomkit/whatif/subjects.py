@@ -21,8 +21,9 @@ from fomkit.plan.content import conditions_content
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob, SystemRun
 from fomkit.plan.memory_of import fit_in
-from fomkit.plan.options import LINKS, Options, change_machine, check_nodes, choose_sizes, with_host
+from fomkit.plan.options import LINKS, REPLICA_BATCH, Options, change_machine, check_nodes, choose_sizes, with_host
 from fomkit.plan.replica_step import on_one_device
+from fomkit.plan.scaling import share_of_batch
 from fomkit.prediction.exchange import Network
 from fomkit.whatif import parameters as varied
 from fomkit.whatif.cases import Figures, OneModel, Outcome, Point, Subject, Title
@@ -297,7 +298,10 @@ class OfSuite(Subject):
 
 @dataclass(frozen=True)
 class OnNodes(Subject):
-    """A job on ``nodes`` nodes; the batch of the options is that of one replica."""
+    """A job on ``nodes`` nodes; the batch of the options is that of one replica, which is kept on other nodes.
+
+    A whole batch would divide into the replicas of few other numbers of nodes.
+    """
 
     model: ModelProfile
     machine: Machine
@@ -336,8 +340,9 @@ class OnNodes(Subject):
             *varied.device_parameters(with_host(self.machine, self.model), self._peaks),
             *varied.link_parameters(self.machine, self.layout.channel),
             varied.whole("nodes", self.nodes, "machine", of_a_copy),
-            *varied.model_parameters(self.model, self.options, replicas),
-        )
+            *(replace(one, name=REPLICA_BATCH) if one.name == "batch" else one
+              for one in varied.model_parameters(self.model, self.options, replicas)),
+        )  # fmt: skip
 
     def not_varied(self) -> list[tuple[str, str]]:
         """Return rates that are not stated and sizes that are fixed."""
@@ -347,10 +352,12 @@ class OnNodes(Subject):
         """Return the job, its step and its run at one point."""
         ours = {parameter.name for parameter in self.parameters() if parameter.of == "machine"} - {"nodes"}
         of_machine = {name: value for name, value in point.items() if name in ours}
-        others = {name: value for name, value in point.items() if name not in {*ours, "nodes"}}
+        others = {name: value for name, value in point.items() if name not in {*ours, "nodes", REPLICA_BATCH}}
         machine = change_machine(self._fitted, of_machine, self.layout.channel)
         model, options = varied.changed_model(self.model, self.options, others)
-        job = NodesJob(model, machine, self.layout, options)
+        sizes = dict(options.sizes)
+        batch = round(point.get(REPLICA_BATCH, sizes.pop("batch", 0))) or None
+        job = NodesJob(model, machine, self.layout, replace(options, sizes=sizes), batch)
         return job, *job.at(round(point.get("nodes", self.nodes)))
 
     def figures_at(self, point: Point) -> Figures:
@@ -396,14 +403,24 @@ AnySubject = OneModel | OnNodes | OfSuite
 
 
 def subject_of_model(
-    model: ModelProfile, target: Machine, options: Options, nodes: int | None, layout: Layout
-) -> AnySubject:
-    """Make the subject of a model on the scope of the options, or of its training spread over nodes."""
+    model: ModelProfile, target: Machine, options: Options, nodes: int | None, layout: Layout,
+    replica_batch: int | None = None,
+) -> AnySubject:  # fmt: skip
+    """Make the subject of a model on the scope of the options, or of its training spread over nodes.
+
+    `options`: their batch is that of a whole step; `replica_batch`: that of one replica instead.
+    """
     if nodes is None:
         return OneModel(model, target, options)
     check_nodes(nodes)
     if options.scope is not None:
         raise FomkitError("scope", "and nodes contradict each other. Nodes are of one job; leave the scope out.")
+    sizes = dict(options.wanted_sizes)
+    whole = sizes.pop("batch", model.batch)
+    if replica_batch is None and whole is not None:
+        devices = nodes * Network(target, check_layout(layout).channel).node_devices
+        replica_batch = share_of_batch(whole, layout.replicas(devices))
+    options = replace(options, batch=replica_batch, sizes=sizes)
     return OnNodes(model, target, options, check_layout(layout), nodes)
 
 

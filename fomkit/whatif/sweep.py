@@ -25,6 +25,7 @@ from fomkit.plan.options import (
     LINK_ALPHA,
     LINK_RATE,
     NODES,
+    REPLICA_BATCH,
     Options,
     change_machine,
     check_host,
@@ -68,7 +69,9 @@ def check_nodes(names: tuple[str, ...], machine: Machine, points: int) -> bool:
         return False
     if NODES not in names:
         raise FomkitError(
-            "sweep", "varies a link between nodes, but no nodes are given. Add, for example, --vary nodes=1,8,64."
+            "sweep",
+            f"varies {' and '.join(name for name in names if name in axes.OF_LAYOUT)}, but no nodes are given. "
+            "Add, for example, --vary nodes=1,8,64.",
         )
     if points > MOST_WITH_NODES:
         raise FomkitError(
@@ -116,9 +119,11 @@ def estimate_on_nodes(
             values, of_device = {str(name): value for name, value in row.items()}, tuple(row.values())
             own = [name for name in values if name == "batch" or name in model.sizes]
             sizes = {name: int(values.pop(name)) for name in own}
+            replica_batch = int(values.pop(REPLICA_BATCH, 0)) or None
             linked = with_own_link(machine, layout.channel, of_links)
             changed = change_machine(linked, {**values, **of_links}, layout.channel)
-            job = NodesJob(model, changed, layout, replace(options, sizes={**options.sizes, **sizes}))
+            sized = replace(options, sizes={**options.sizes, **sizes})
+            job = NodesJob(model, changed, layout, sized, replica_batch)
             first = built.setdefault(of_device, job)
             jobs[key] = job if first is job else replace(job, like=first)
         found.append(_point(jobs[key], nodes))
@@ -191,6 +196,11 @@ class Sweep:
         """The varied sizes of the model, each at its least."""
         own = {"batch", *self.model.sizes}
         return {axis.name: int(axis.ends[0]) for axis in self.plan.axes if axis.name in own}
+
+    @property
+    def has_whole_batch(self) -> bool:
+        """Whether the batch is that of a whole step, which the replicas on nodes share."""
+        return "batch" in {**self.options.wanted_sizes, **self.least_sizes}
 
     @property
     def options_at_least(self) -> Options:
@@ -348,6 +358,8 @@ def make_sweep(
     for name in {**options.sizes, **({} if options.batch is None else {"batch": 0})}:
         if name in vary:
             raise FomkitError(name, "is both varied and given as one value. Give it once.")
+    if REPLICA_BATCH in vary and ("batch" in vary or "batch" in options.wanted_sizes):
+        raise FomkitError("batch", f"and {REPLICA_BATCH} exclude each other. Give one of them.")
     plan = axes.make_plan(
         [axes.make_axis(name, given, kinds[name]) for name, given in vary.items()], way, points, seed
     )

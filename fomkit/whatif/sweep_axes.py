@@ -15,7 +15,7 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.machine import HOST, PEAK, Machine
 from fomkit.core.model import ModelProfile
 from fomkit.core.units import EXAMPLES, parse_quantity
-from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES
+from fomkit.plan.options import LINK_ALPHA, LINK_RATE, NODES, REPLICA_BATCH
 
 Array = NDArray[np.float64]
 SPACINGS = ("linear", "log")
@@ -196,8 +196,8 @@ def make_axis(name: str, given: Given, kind: Kind) -> Axis:
     return Axis(name, kind, tuple(values))
 
 
-OF_LAYOUT = (NODES, LINK_RATE, LINK_ALPHA)
-"""Parameters that need `fomkit.plan.scaling`: nodes of a job, rate and start-up time of the link between them."""
+OF_LAYOUT = (NODES, REPLICA_BATCH, LINK_RATE, LINK_ALPHA)
+"""Parameters of a job on nodes: nodes, batch of each replica, rate and start-up time of the link between nodes."""
 PRICE, POWER = "price_per_h", "power_w"
 OF_DEVICE = (PRICE, POWER)
 """Parameters that change no time: a device's price for an hour, in any currency, and its mean power [W]."""
@@ -220,7 +220,7 @@ def kinds_of(model: ModelProfile, machine: Machine) -> dict[str, Kind]:
     for name in machine.parameters:
         kinds.setdefault(name, Kind(PEAK if name.startswith(PEAK) else _DIMENSIONS[name]))
     for name in (HOST, *OF_LAYOUT, *OF_DEVICE):
-        kinds.setdefault(name, Kind(_DIMENSIONS.get(name, ""), whole=name == NODES))
+        kinds.setdefault(name, Kind(_DIMENSIONS.get(name, ""), whole=name in (NODES, REPLICA_BATCH)))
     return kinds
 
 

@@ -28,7 +28,7 @@ from fomkit.plan.content import INTERVAL_MEANING, Condition, as_content, conditi
 from fomkit.plan.estimate import estimate
 from fomkit.plan.job import NodesJob
 from fomkit.plan.memory_of import fit_in
-from fomkit.plan.options import NODES
+from fomkit.plan.options import NODES, REPLICA_BATCH
 from fomkit.plan.run import left_out_note, left_out_share, steps_per_epoch
 from fomkit.prediction.exchange import Network
 from fomkit.profiles.evidence import without_implausible
@@ -95,7 +95,8 @@ ASSUMED = {
     PRICE: "a device costs its price in every hour, whether the machine is up or not; the date of the price is "
     "not stated",
     POWER: "a device uses this power all the time that it works, and nothing else is counted",
-    "nodes": "each copy of the model has the batch of the point (weak scaling), as in fomkit scaling",
+    NODES: "each replica has the batch of the profile, or replica_batch (weak scaling); --batch would be shared",
+    "batch": "the replicas share the batch of a whole step (strong scaling)",
     "best": "values are compared, not intervals: points whose intervals overlap may swap ranks",
     "sizes": "a run has the same number of samples at any size, although the samples differ in size",
     FITS: "a point whose step does not fit the device's memory is neither best nor on the front",
@@ -139,10 +140,11 @@ def _axis_content(axis: Axis, sweep: Sweep) -> AxisContent:
 
 def _sweep_assumed(sweep: Sweep) -> list[str]:
     machine_facts = any(name.startswith(("byte_per_s", "launch_s", "flop_per_s")) for name in sweep.names)
-    sizes = any(axis.kind.whole and axis.name not in ("batch", "nodes") for axis in sweep.plan.axes)
+    sizes = any(axis.kind.whole and axis.name not in ("batch", REPLICA_BATCH, NODES) for axis in sweep.plan.axes)
     holds = {
         "machine": machine_facts, PRICE: PRICE in sweep.names, POWER: POWER in sweep.names,
-        "nodes": sweep.on_nodes, "best": True,
+        NODES: sweep.on_nodes and not sweep.has_whole_batch, "batch": sweep.on_nodes and sweep.has_whole_batch,
+        "best": True,
         "sizes": sizes and sweep.per == "unit of work", FITS: FITS in sweep.known,
     }  # fmt: skip
     return [text for name, text in ASSUMED.items() if holds[name]]
@@ -152,8 +154,9 @@ def _sweep_conditions(sweep: Sweep) -> dict[str, Condition]:
     """State what a time varies with, for the given machine and least sizes, and what each point varies."""
     options, sizes = sweep.options_at_least, sweep.least_sizes
     if sweep.on_nodes:
-        nodes = next(int(axis.ends[0]) for axis in sweep.plan.axes if axis.name == NODES)
-        found = NodesJob(sweep.model, sweep.machine, sweep.layout, options).conditions(nodes)
+        least = {axis.name: int(axis.ends[0]) for axis in sweep.plan.axes if axis.name in (NODES, REPLICA_BATCH)}
+        job = NodesJob(sweep.model, sweep.machine, sweep.layout, options, least.get(REPLICA_BATCH))
+        found = job.conditions(least[NODES])
     else:
         found = conditions_content(estimate(sweep.model, sweep.machine, options))
     if "byte_per_s" in sweep.names:
@@ -173,8 +176,10 @@ def _left_out_notes(sweep: Sweep, firsts: Iterable[pd.DataFrame]) -> Iterator[st
         for point in points_content(first):
             at: dict[str, Any] = {"train_samples": model.data.train_samples, **sizes, **point}
             batch, samples = int(at["batch"]), int(at["train_samples"])
-            if sweep.on_nodes:
-                batch *= sweep.layout.replicas(int(at[NODES]) * Network(sweep.machine).node_devices)
+            if sweep.on_nodes and not sweep.has_whole_batch:
+                batch = at.get(REPLICA_BATCH, batch) * sweep.layout.replicas(
+                    int(at[NODES]) * Network(sweep.machine).node_devices
+                )
             share = left_out_share(samples, steps_per_epoch(samples, batch, last_batch)[0], batch)
             if note := left_out_note(share):
                 yield f"a best point, with {batch:,} samples in a step: {note}"

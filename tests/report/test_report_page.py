@@ -297,7 +297,7 @@ def test_the_nodes_of_one_run_and_the_memory_of_16_bits_are_no_limits_of_a_page(
     one = fomkit.estimate("llama3-8b-decode", "h100-sxm", nodes=1)
     section = sensitivity(one, "e0", Options(batch=16))
     (row,) = (row for row in section.figures[0].table.rows if row[0].text == "nodes")
-    known = fomkit.sensitivity("llama3-8b-decode", "h100-sxm", nodes=1, batch=2).content["parameters"]
+    known = fomkit.sensitivity("llama3-8b-decode", "h100-sxm", nodes=1, batch=16).content["parameters"]
     (slope,) = (entry["elasticity"]["unit_per_day"] for entry in known if entry["parameter"] == "nodes")
     assert slope == pytest.approx(float(row[4].text), abs=1e-3) == 1
     narrow = Options(batch=64, precision="bf16")

@@ -366,6 +366,7 @@ def _contents(estimate: Estimate, options: Options, nodes: Sequence[int] | None)
     """Scale over each group of devices; all points of strong scaling share one batch."""
     batch, job, layout = estimate.sizes.get("batch"), estimate.job, Layout()
     whole = None if batch is None else batch * (estimate.machine.node_devices or 1)
+    options = replace(options, batch=batch)
     if job is not None:
         layout, whole = replace(job.layout, data=None), batch
         options = replace(options, batch=job.samples // job.replicas)

@@ -99,7 +99,7 @@ def sensitivity(estimate: Estimate, key: str, options: Options) -> Section:
     if whole == 0:
         return Section(f"{key}-sensitivity", SENSITIVITY_TITLE, absent="Not computed for a part of a node.")
     if job is not None:
-        options = replace(options, scope=None, batch=job.samples // job.replicas)
+        options = replace(options, scope=None, batch=job.samples)
     if OF_ONE_RUN.format(machine.name) in estimate.deviations:  # the system grows with the run
         machine = replace(machine, system_nodes=None)
     layout = Layout() if job is None else replace(job.layout, data=None)
