@@ -106,7 +106,7 @@ def test_what_has_no_price_is_empty_listed_and_exit_code_1(tmp_path: Path) -> No
     done = run("ops.csv", "-t", "v100", "-o", "timed.csv", cwd=tmp_path)
     assert done.returncode == 1
     assert "3 rows, 1 priced" in done.stdout
-    assert "unpriced, kind other: 2 (lines 3, 4)" in done.stdout
+    assert "unpriced, kind other: 2 (lines 3, 4): its flop or its bytes are not known" in done.stdout
     assert "at least" in done.stdout
     rows = cells((tmp_path / "timed.csv").read_text())
     assert float(rows[0]["time_s"]) > 0
@@ -248,6 +248,22 @@ def test_a_sum_over_unpriced_rows_is_told_as_a_lower_bound() -> None:
     assert math.isnan(found.ops["time_s"].iloc[1])
     assert "sum of time × count: at least" in found.summary()
     assert "unpriced, kind other: 1 (row 1)" in found.summary()
+
+
+def test_a_row_without_a_time_says_why() -> None:
+    rows = {"kind": ["gemm", "collective"], "dtype": ["fp8", "fp32"], "collective": [None, "all_reduce"]}
+    sizes = {
+        "m": [8, np.nan],
+        "n": [8, np.nan],
+        "k": [8, np.nan],
+        "message_byte": [np.nan, 1e6],
+        "ranks": [None, 8],
+    }
+    found = fomkit.predict(pd.DataFrame({**rows, **sizes, "link": [None, "node"]}), "titan")
+    why = ["no rate and no timing in fp8 (matrix)", "no link and no timing of 8 devices"]
+    assert found.ops["evidence"].tolist() == why
+    assert found.content["why_unpriced"] == {"gemm": why[:1], "collective": why[1:]}
+    assert all(f"): {one}" in found.summary() for one in why)
 
 
 def test_a_vendors_timings_price_a_vendors_table(tmp_path: Path) -> None:

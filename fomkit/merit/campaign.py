@@ -204,7 +204,7 @@ def _model(
                 chosen_model = replace(chosen_model, data=data, run=run)
             one = rated_lines.time_work(chosen_model, machine, chosen, phase.job)
     except FomkitError as error:
-        return PhaseCost(phase, None, None, missing=str(error))
+        return PhaseCost(phase, None, None, missing=rated_lines.as_fields(str(error)))
     if one.unit_per_day is None:
         return PhaseCost(phase, None, None, missing=rated_lines.NO_RUN.format(name))
     per_day, run_s = one.unit_per_day.scaled(one.model.unit.runs), one.run_time.run_s or one.step

@@ -145,7 +145,7 @@ class RatedLine:
             return ()
         machine = self.estimate.machine
         shown_elsewhere = (*machine.caveats, *verdict_on(machine, named=False), self.fit.message)
-        return tuple(text for text in self.estimate.deviations if text not in shown_elsewhere)
+        return tuple(as_fields(text) for text in self.estimate.deviations if text not in shown_elsewhere)
 
     @property
     def is_modelled(self) -> bool:
@@ -185,6 +185,44 @@ def work_hash(model: ModelProfile, conditions: Conditions) -> str:
 
     text = "\x1e".join([json.dumps(facts, sort_keys=True), *cached(model.ops, model.parts, "tables", tables)])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _layout_field(found: re.Match[str]) -> str:
+    words = (f"{word}=true".split("=")[:2] for word in found[1].split(","))
+    return f"layout: {{{', '.join(f'{name}: {value}' for name, value in words)}}}"
+
+
+_FIELDS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(pattern), field)
+    for pattern, field in (
+        (r", choose another --precision, or pass --allow-uncovered[^.]*", " or choose another precision"),
+        (r", or pass --allow-uncovered[^.]*", ""),
+        (r" Pass --allow-uncovered[^.]*\.", ""),
+        (r", or give (--link '[^']*'|--node-devices)", ""),
+        (r"with --link, or in a machine file", "in a machine file"),
+        (r"--node-devices (\d+) --link '([^']*)'", r"'node: {devices: \1}' and a link in the machine's file"),
+        (r"--nodes (\d+) --node-devices (\d+)", r"nodes: \1, with 'node: {devices: \2}' in the machine's file,"),
+        (r"(?<=\d) (--layout)", r", \1"),
+        (r"--layout ([a-z_]+(?:=\w[\w.]*\b)?(?:,[a-z_]+(?:=\w[\w.]*\b)?)*)", _layout_field),
+        (r"another scope", "another 'scope' of the suite"),
+        (r"--set (\w+)=(\d+)", r"sizes: {\1: \2}"),
+        (r"--(batch|nodes) (\d+)", r"\1: \2"),
+        (r"--precision ((?:fp|tf|bf|int|mx|nv)\w+|mixed)", r"precision: \1"),
+        (r"--(batch|nodes|precision|layout|scope)", r"'\1'"),
+    )
+)
+"""How the advice of an estimate is said of a line: its options, and the fields of a suite that are the same."""
+
+
+def as_fields(text: str) -> str:
+    """Return a message of an estimate with the fields of a suite's line instead of the options that it names.
+
+    >>> as_fields("4 devices (--nodes 1 --layout tensor=4,sequence)")
+    '4 devices (nodes: 1, layout: {tensor: 4, sequence: true})'
+    """
+    for pattern, field_text in _FIELDS:
+        text = pattern.sub(field_text, text)
+    return text
 
 
 NO_RUN = "{} does not define a run: no train_samples or epochs"
@@ -253,9 +291,7 @@ class LineRating:
         try:
             one = time_work(under_conditions(model, run), self.machine, options, line.job)
         except FomkitError as error:
-            # The advice of an estimate may name its options, which a suite does not have.
-            options_of = " (options of fomkit estimate)" * bool(re.search(r"(?<!\S)--[a-z]", str(error)))
-            return replace(rated, missing=f"{error}{options_of}")
+            return replace(rated, missing=as_fields(str(error)))
         if (rate := line_per_day(one, line)) is None:
             return replace(rated, missing=NO_RUN.format(name))
         return replace(

@@ -16,7 +16,7 @@ from fomkit.merit import measured_steps
 from fomkit.merit.calibrated import Calibration, calibrate
 from fomkit.merit.fom import ACCEPTANCE, Acceptance, FigureOfMerit, merit_of_rates, verdict
 from fomkit.merit.measured_steps import Explained, MeasuredRuns, Reading
-from fomkit.merit.rated_lines import LineRating, Load, RatedLine, line_per_day, rates_of
+from fomkit.merit.rated_lines import LineRating, Load, RatedLine, as_fields, line_per_day, rates_of
 from fomkit.plan.estimate import Estimate, with_step
 from fomkit.plan.options import Options, choose_scope
 from fomkit.plan.run import unit_per_day
@@ -183,7 +183,10 @@ def rate_lines(
     suite: Suite, machine: Machine, options: Options, load: Load, proposals: Mapping[str, Conditions] | None = None
 ) -> tuple[RatedLine, ...]:
     """Rate every line of a suite on one machine."""
-    choose_scope([machine], suite.scope)
+    try:
+        choose_scope([machine], suite.scope)
+    except FomkitError as error:
+        raise FomkitError(error.where, as_fields(error.what)) from None
     names = [line.name for line in suite.lines]
     for name in proposals or {}:
         if name not in names:

@@ -279,7 +279,8 @@ def format_prediction(content: Totals, name: str) -> str:
     for kind, rows in content["unpriced"].items():
         listed, more = ", ".join(map(str, rows[:_LISTED])), len(rows) - _LISTED
         words = f"{content['rows_are']}{'s' * (len(rows) > 1)} {listed}{f' and {more:,} more' if more > 0 else ''}"
-        lines.append(f"unpriced, kind {kind}: {len(rows):,} ({words})")
+        why = "; ".join(content["why_unpriced"][kind])
+        lines.append(f"unpriced, kind {kind}: {len(rows):,} ({words}): {why}")
     return "\n".join(lines) + "\n"
 
 

@@ -44,7 +44,7 @@ _ENDS = ("time_s", "low_s", "high_s")
 Sourced = TypedDict("Sourced", {"rows": int, "share": float})
 Totals = TypedDict("Totals", {
     "target": str, "interval": float, "rows": int, "time_s": Ends | None, "sources": dict[str, Sourced],
-    "unpriced": dict[str, list[int]], "rows_are": str,
+    "unpriced": dict[str, list[int]], "why_unpriced": dict[str, list[str]], "rows_are": str,
 })  # fmt: skip
 
 
@@ -68,7 +68,8 @@ class Prediction(Shown):
     """A table of ops with their times on one machine.
 
     `ops`: the rows and index of the given table: its columns, with numbers for expressions; the values that it
-      left out; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and evidence.
+      left out; flop, byte, launches, time_s, low_s, high_s [s], time_source, bound and
+      evidence, of a row without a time the reason.
     `said`: notes on what was filled in, kept unread, or recomputed, one a line.
     `where`: the file or stage that the table comes from.
     """
@@ -103,8 +104,18 @@ class Prediction(Shown):
             Totals, target=self.machine.name, interval=self.level, rows=len(self.ops), time_s=total,
             sources={one: {"rows": int(rows[one]), "share": share / timed} for one, share in shares.items()},
             unpriced={str(kind): group.index.tolist() for kind, group in unpriced.groupby("kind")},
+            why_unpriced={str(kind): [*dict.fromkeys(why)] for kind, why in unpriced.groupby("kind")["evidence"]},
             rows_are="line" if self.ops.index.name == LINE else "row",
         )  # fmt: skip
+
+
+def _why_unpriced(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return the reason of each row why a machine gives it no time."""
+    found = "no rate and no timing in " + rows["dtype"].astype("str") + " (" + rows["engine"].astype("str") + ")"
+    found = found.mask(rows[["flop", "byte"]].isna().any(axis=1), "its flop or its bytes are not known")
+    if (exchanges := rows["kind"].eq("collective")).any():
+        found[exchanges] = "no link and no timing of " + rows["ranks"][exchanges].map("{:,.0f} devices".format)
+    return found
 
 
 def _check_sizes(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> None:
@@ -147,6 +158,8 @@ def predict_ops(
     costed = add_costs(sized)
     timed = add_times(costed, machine, interval=interval, calls=split_recurrent(costed))
     timed = with_fresh(timed, machine.device)
+    if (untimed := timed["time_s"].isna()).any():
+        timed["evidence"] = timed["evidence"].astype("object").mask(untimed, _why_unpriced(timed))
     given = [name for name in ops.columns if name not in replaced]
     order = [*given, *(name for name in timed.columns if name not in given)]
     if unknown:

@@ -41,7 +41,7 @@ NORMS = ("batch_norm",)
 
 _OF_CONFIG = (
     "its config.json has blocks that are not split here: an encoder's, attention beside the feed-forward layer, "
-    "windows of several lengths, norms without parameters, or more learnt positions than --seq"
+    "windows of several lengths, norms without parameters, or more learnt positions than its seq"
 )
 _OF_TRACE = "its profile is a trace, which does not state what can be split"
 

@@ -171,12 +171,13 @@ def _predicted(found: Prediction) -> Answer:
 
 
 def _suite(found: Any) -> Answer:
+    from fomkit.merit.rated_lines import as_fields
     from fomkit.verbs.suite_content import suite_content
 
     content, unread = suite_content(found), [f"fomkit: {line}" for line in found.unread]
     sides = zip(found.machines, (found.baseline, found.target), strict=True)
     every = ((f"{one.line.name} on {machine.name} ", one.estimate) for machine, side in sides for one in side)
-    return Answer(content, content["lines"], format_suite, unfit_named(every), unread)
+    return Answer(content, content["lines"], format_suite, [as_fields(one) for one in unfit_named(every)], unread)
 
 
 def _suites(found: Any) -> Answer:
