@@ -9,6 +9,7 @@ import math
 import re
 import runpy
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -1038,6 +1039,24 @@ def test_the_graph_is_traced_from_its_source(today_models: Any, tmp_path: Path, 
         assert plain(path) == shipped, f"run benchmarks/today_models.py: {path.name}"
 
 
+def test_what_is_no_object_says_what_was_expected(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(FomkitError, match=r"is a list\. Expected an object, \{…\}: a transformer's config\.json"):
+        read_architecture(tmp_path / "config.json")
+
+
+def test_learnt_positions_limit_a_sequence_in_every_verb(tmp_path: Path, monkeypatch) -> None:
+    """Only `profile` of the file itself refused it."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PUBLIC["gpt2-xl"]["config"] | {"n_layer": 2}, "gpt2.json")
+    fomkit.save(fomkit.profile("gpt2.json"), "saved.yaml")
+    refused = "seq is 4,096, and the model has learnt positions for 1,024 tokens. Give at most that many"
+    for verb, model in product(("estimate", "memory", "cost"), ("gpt2.json", "saved.yaml")):
+        done = CliRunner().invoke(app, [verb, model, "-t", "h100-sxm", "--set", "seq=4096"])
+        assert refused in str(done.exception)
+        assert CliRunner().invoke(app, [verb, model, "-t", "h100-sxm", "--set", "seq=512"]).exit_code == 0
+
+
 def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, monkeypatch) -> None:
     """The machine suggested for training 8 billion parameters was an A100 of 80 GB, which holds no batch."""
     from fomkit.verbs.profiling import _estimate_next
@@ -1049,7 +1068,8 @@ def test_the_next_command_names_a_machine_that_holds_the_step(tmp_path: Path, mo
     assert command.startswith("estimate q8.yaml --target ")
     assert CliRunner().invoke(app, command.split()).exit_code == 0
     assert _estimate_next(load_model("p1b3")).endswith(" v100")
-    assert not _estimate_next(load_model("today/llama3-70b"))  # no one device holds it
+    # No one device holds it: the next command says which layout fits.
+    assert _estimate_next(load_model("today/llama3-70b")) == "fomkit memory {file} --target gb200"
 
 
 def test_two_profiles_of_a_config_have_names_of_their_own(tmp_path: Path, monkeypatch) -> None:

@@ -144,6 +144,7 @@ class ModelProfile:
     `layers`: a LAYERS table of one forward pass; None if layers were not recorded.
     `order`: an ORDER table of one step; None if the order was not recorded.
     `transformer`: the sizes from which the ops were computed by rule; None for a traced network.
+    `learnt_positions`: tokens of a stream for which it has learnt positions; None where any number is possible.
     `unsupported`: ops without a rule, with their counts; they are missing in ``ops``.
     `bounded`: ops whose price is a lower bound, by name: that of their bytes or, in sequence, of their flop.
     `missing`: work of the step that its source did not contain, such as ``loss``; it is missing in ``ops``.
@@ -175,6 +176,7 @@ class ModelProfile:
     layers: pd.DataFrame | None = None
     order: pd.DataFrame | None = None
     transformer: Transformer | None = None
+    learnt_positions: int | None = None
     measured: MeasuredRun | None = None
     stated: Stated = field(default_factory=dict, repr=False, compare=False)
     asked_as: str = field(default="", repr=False, compare=False)

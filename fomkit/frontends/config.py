@@ -24,6 +24,7 @@ from fomkit.ops.tables import empty_table, table_of_rows
 from fomkit.parallel.kernels import Mode
 from fomkit.parallel.transformer import sizes_rows, step_rows
 from fomkit.plan.inference import order_rows
+from fomkit.plan.options import check_positions
 from fomkit.plan.transformer_step import NARROW
 
 MILLION = 1_000_000
@@ -54,9 +55,7 @@ def _sizes_used(
     for name in given:
         if name not in known:
             raise FomkitError(where, f"{name!r} is not a size of its step. It has {', '.join(known)}.")
-        if name != BATCH and 0 < shape.longest < given[name]:
-            what = f"{name} is {given[name]:,}, and the model has learnt positions for {shape.longest:,} tokens"
-            raise FomkitError(where, f"{what}. Give at most that many, or more positions in the file.")
+        check_positions(name, given[name], shape.longest or None, where)
     return known | dict(given)
 
 
@@ -193,5 +192,5 @@ def profile_config(
         parameters_total=shape.parameters, parameters_trainable=shape.parameters, data=data, run=run, unit=unit,
         optimizer={"rule": "adam", "impl": IMPL[fusion]} if mode == "train" else {}, notes=tuple(notes),
         excludes=("prompt",) * (mode == "decode"), order=order,
-        transformer=layout_sizes,
+        transformer=layout_sizes, learnt_positions=shape.longest or None,
     )  # fmt: skip

@@ -143,6 +143,9 @@ def _add_facts(page: Page, content: view.MachineView) -> None:
     )
     page.lines(f"[{place}] {source}" for source, place in sources.items())
     page.line("ridge: flop/byte above which the peak, not the memory, is the bound")
+    if any(peak["held_flop_per_s"] is not None for peak in facts["peaks"]):
+        page.line("sustained: what the board's power leaves of the peak in long products, as its maker measured; "
+                  "products predicted from facts alone are no faster")  # fmt: skip
     devices, nodes = facts["node_devices"], facts["system_nodes"]
     up = f"{nodes or 0:,}, available {facts['availability']:.0%} of the time"
     page.line(

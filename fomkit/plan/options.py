@@ -117,6 +117,13 @@ def options_of(
     return Options(batch, interval, scope, last_batch, allow_uncovered, sizes or {}, precision)
 
 
+def check_positions(name: str, value: int, learnt: int | None, where: str) -> None:
+    """Raise where a size is more tokens than a model has learnt positions for; None: any number is possible."""
+    if name != "batch" and learnt is not None and value > learnt:
+        what = f"{name} is {value:,}, and the model has learnt positions for {learnt:,} tokens"
+        raise FomkitError(where, f"{what}. Give at most that many, or a config.json with more positions.")
+
+
 def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, int]:
     """Return the named sizes of a study; raise for a size that the profile cannot be resized to."""
     from fomkit.ops.columns import cached
@@ -140,6 +147,7 @@ def choose_sizes(model: ModelProfile, wanted: Mapping[str, int]) -> dict[str, in
                 f"its op table is fixed at {known}, so {value} needs a new trace. "
                 f"Run 'fomkit profile' on its file with {option}.",
             )
+        check_positions(name, value, model.learnt_positions, model.name)
         sizes[name] = value
     return sizes
 

@@ -364,6 +364,7 @@ class ModelRecord(Record):
     layers: str | None = None
     order: str | None = None
     transformer: TransformerRecord | None = None
+    learnt_positions: int | None = Field(default=None, ge=1)
     measured: MeasuredRecord | None = None
     unsupported: list[str] = []
     bounded: list[str] = []

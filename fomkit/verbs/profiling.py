@@ -35,8 +35,8 @@ def _needed_byte(model: ModelProfile) -> float:
 def _estimate_next(model: ModelProfile) -> str:
     """Return the command to estimate a model next: on the default machine, else on the oldest with timings.
 
-    The machine must have the model's number formats, and memory for a step. Return "" where no machine qualifies:
-    a layout over several devices is the user's choice.
+    The machine must have the model's number formats, and memory for a step. Where no device holds it, return the
+    command that says by how much, and which layout fits, on the largest; "" where no machine has the formats.
     """
     from fomkit.ops.kinds import PRODUCT_KINDS
     from fomkit.plan.memory_of import room_byte
@@ -49,14 +49,17 @@ def _estimate_next(model: ModelProfile) -> str:
     needed = _needed_byte(model)
     wanted = {*model.ops["dtype"][model.ops["kind"].isin(PRODUCT_KINDS)].astype(str)}
 
-    def takes(machine: Machine) -> bool:
-        return wanted <= {peak.dtype for peak in machine.device.peaks} and needed <= memory_byte(machine)
+    def computes(machine: Machine) -> bool:
+        return wanted <= {peak.dtype for peak in machine.device.peaks}
 
-    if takes(load_machine(_DEFAULT_MACHINE)):
+    default = load_machine(_DEFAULT_MACHINE)
+    if computes(default) and needed <= memory_byte(default):
         return f"fomkit estimate {{file}} --target {_DEFAULT_MACHINE}"
     timed = [one for one in map(load_machine, profile_names("machine_profiles")) if len(one.timings)]
-    found = sorted(filter(takes, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
-    return f"fomkit estimate {{file}} --target {found[0].name}" if found else ""
+    known = sorted(filter(computes, timed), key=lambda one: (one.year or 9999, -memory_byte(one)))
+    if found := next((one for one in known if needed <= memory_byte(one)), None):
+        return f"fomkit estimate {{file}} --target {found.name}"
+    return f"fomkit memory {{file}} --target {max(known, key=memory_byte).name}" if known else ""
 
 
 _DEFAULT_MACHINE = "v100"
