@@ -395,6 +395,25 @@ def test_an_energy_part_without_a_figure_is_refused(write: Write) -> None:
         load_machine(write("  scope: chip\n"))
 
 
+def test_a_figure_is_measured_only_where_its_basis_says_so(write: Write) -> None:
+    """Idle power without a basis counted as measured, whatever its source."""
+    energy = load_machine(write(WHOLE)).energy
+    stated = load_machine(write(WHOLE.replace("source: log", "source: log, basis: measured"))).energy
+    assert (energy.idle_w.basis, {one.power_w.basis for one in energy.average}) == ("estimated", {"estimated"})
+    assert {one.power_w.basis for one in stated.average} == {"measured"}
+
+
+@pytest.mark.parametrize(("energy", "method"), [(WHOLE, "per_work"), (WHOLE.replace("  idle", "  #"), None)])
+def test_a_power_for_another_batch_is_set_aside_aloud(write: Write, energy: str, method: str | None) -> None:
+    path = str(write(energy))
+    one = json.loads(told("estimate", "resnet50", "--target", path, "--batch", "64", "--json"))["models"][0]
+    assert one["energy_j"]["method"] == method
+    said = "the mean power of resnet50 for batch 32 is not used"
+    assert said in one["energy_j"]["missing" if method is None else "notes"]
+    assert said in told("estimate", "resnet50", "--target", path, "--batch", "64")
+    assert said not in told("estimate", "resnet50", "--target", path, "--batch", "32")
+
+
 def test_estimate_tells_energy_with_scope_basis_and_process(write: Write) -> None:
     path = str(write(WHOLE))
     done = json.loads(told("estimate", "p1b3", "resnet50", "gpt2", "--target", path, "--json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -266,3 +267,11 @@ def test_rates_above_the_peak_are_kept(machines):
                 peak = machine.device.peak(str(dtype), str(engine)).rate.value
                 above[kind] += int((same["flop"] / same["time_s"] > peak).sum())
     assert above == {"gemm": 7, "conv": 434}
+
+
+def test_timed_collectives_of_an_unknown_link_are_saved_whole(tmp_path: Path) -> None:
+    """Their empty column was left out, and the file was refused when it was read."""
+    timings = load_machine("p100").timings
+    exchanges = timings[timings["kind"].eq("collective")].assign(link="").reset_index(drop=True)
+    fomkit.save(replace(load_machine("p100"), timings=exchanges), tmp_path / "mine.yaml")
+    assert load_machine(tmp_path / "mine.yaml").timings["link"].tolist() == [""] * len(exchanges)

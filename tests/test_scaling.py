@@ -586,6 +586,12 @@ def test_a_batch_means_the_same_in_every_verb(stated):
     assert [one["value"] for one in found] == pytest.approx([step_s] * len(found), rel=1e-12)
 
 
+@pytest.mark.parametrize(("zero", "said"), [(0, "MB of gradients by"), (3, "parameters that zero gathers by")])
+def test_the_bandwidth_that_is_needed_names_all_that_is_exchanged(zero, said):
+    found = fomkit.scaling("p1b3", "a100-sxm", nodes=[1], layout=[f"zero={zero}"] if zero else "")
+    assert said in found.summary()
+
+
 def test_no_step_at_all_is_a_mistake_and_some_are_told(machine):
     small = transformer_profile(SMALL, "small", batch=4)
     with pytest.raises(FomkitError, match=r"8 devices cannot be divided into copies of tensor 4 × pipeline 4"):

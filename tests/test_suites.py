@@ -596,3 +596,25 @@ def test_frozen_rates_that_are_not_todays_are_told(tmp_path: Path) -> None:
     ratio = now["v100"] / now["p100"]
     assert f"1 of 1 differ from today's estimates (TWO by +11.1%); the FOM would be {ratio:.3f}" in told
     assert f"= {ratio / 0.9:.3f}" in told
+
+
+def test_advice_on_a_line_names_fields_of_the_suite(tmp_path: Path) -> None:
+    """`fom` named --nodes, --node-devices, --precision, --allow-uncovered and --scope, which it does not have."""
+    lines = [
+        "{name: A, model: today/llama3-8b, batch: 8, samples: 1000, epochs: 1}",
+        "{name: B, model: resnet50, precision: int8, samples: 1000, epochs: 1}",
+        "{name: C, model: today/llama3-8b, batch: 8, samples: 1000, epochs: 1, nodes: 1}",
+    ]
+    path = tmp_path / "mine.suite.yaml"
+    head = "schema: fomkit/suite/1\nname: mine\nversion: 1\nbaseline: h100-sxm\nscope: device\nmean: harmonic\n"
+    path.write_text(head + "lines:\n" + "".join(f"  - {line}\n" for line in lines))
+    own = set(re.findall(r"--[a-z-]+", run("--help").output)) | {"--mode"}  # of `fomkit profile`
+    for target in ("p100", "v100"):
+        done = run(str(path), "--target", target)
+        assert set(re.findall(r"--[a-z-]+", done.output)) <= own
+    assert (
+        "(nodes: 1, with 'node: {devices: 4}' in the machine's file, layout: {tensor: 2, sequence: true,"
+        in done.output
+    )
+    path.write_text(path.read_text().replace("scope: device", "scope: node"))
+    assert "or choose another 'scope' of the suite: device." in str(run(str(path), "--target", "l4").exception)

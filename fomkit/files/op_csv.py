@@ -147,10 +147,15 @@ def _cell_text(one: object) -> str:
 def format_table(data: pd.DataFrame, table: str, extra: tuple[str, ...] = ()) -> str:
     """Return a table as CSV text: columns in schema order without empty ones, numbers that read back exactly.
 
+    An empty column that a kind of the table needs stays: the link of collectives whose tier is not known.
     Text that a spreadsheet program would run as a formula gets a leading apostrophe, which `read_table` removes.
     """
     order = [name for name in (*extra, *column_names(table)) if name in data.columns]
-    used = [name for name in order if data[name].notna().any() and (data[name] != "").any()]
+    from fomkit.ops.kinds import KINDS  # loads numpy, which the help text does not need
+
+    kinds = data["kind"].dropna().unique() if "kind" in data.columns else ()
+    needed = {name for kind in kinds if kind in KINDS for name in KINDS[kind].dimensions}
+    used = [name for name in order if name in needed or (data[name].notna().any() and (data[name] != "").any())]
     return format_rows(used, ([*map(_cell_text, row)] for row in data[used].itertuples(index=False, name=None)))
 
 

@@ -318,8 +318,8 @@ def read_architecture(path: Path) -> Architecture:
     """Read a ``config.json``; raise if a size is missing or its ``model_type`` is unknown."""
     parsed, where = parse_json(read_json_text(path), str(path), infinite=True), str(path)
     if not isinstance(parsed, dict):
-        found = {list: "a list", str: "text"}.get(type(parsed), "a value")
-        what = f"is {found}. Expected an object, {{…}}: a transformer's config.json, with its model_type"
+        is_what = "a list" if isinstance(parsed, list) else "a single value"
+        what = f"is {is_what}. Expected an object, {{…}}: a transformer's config.json, with its model_type"
         raise FomkitError(where, f"{what}, such as {_SOME}.")
     content = parsed
     if "traceEvents" in content:

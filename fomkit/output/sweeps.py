@@ -73,7 +73,9 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     ]
     way = {"auto": "the fastest way of those priced", "parameter_server": "a parameter server"}
     by = way.get(found["algorithm"], f"a {found['algorithm']}")
-    page.line(f"{format_quantity(found['gradient_byte'], 'byte')} of gradients by {by}; " + "; ".join(parts))
+    gathered = " and of the parameters that zero gathers" * bool(content["layout"]["zero"])
+    gradients = f"{format_quantity(found['gradient_byte'], 'byte')} of gradients"
+    page.line(f"{gradients}{gathered} by {by}; " + "; ".join(parts))
     layers = found["layers_at"]["layers"]
     if not layers:
         return

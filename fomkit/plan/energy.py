@@ -167,6 +167,17 @@ def _average(energy: Energy, workload: Workload, level: float) -> Method | None:
     return Method("average_power", power, one.scope, "measured" if measured else "modelled", message)
 
 
+def _set_aside(energy: Energy, workload: Workload) -> tuple[str, ...]:
+    """Return a message for each mean power of the model that was measured under other conditions."""
+    found = []
+    for one in energy.average:
+        others = [f"batch {one.batch}"] * (one.batch not in (None, workload.batch))
+        others += [one.precision] * (one.precision not in ("", workload.precision))
+        if one.workload == workload.model and others:
+            found.append(f"the mean power of {one.workload} for {' and '.join(others)} is not used")
+    return tuple(found)
+
+
 def _of_ops(energy: Energy, workload: Workload, level: float) -> Method | None:
     """Return the method of the power of ops timed alone while the device computes, idle power in the rest."""
     one = next((one for one in energy.average if one.workload == TIMED_OPS), None)
@@ -383,9 +394,10 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     times = (None, None) if unpriced else (estimate.step, run.run_s)  # a lower bound of the time bounds no energy
     step_j, run_j = (at_most(energy, time_s, devices) for time_s in times)
     method = chosen.method
+    aside = _set_aside(energy, _workload(estimate)) if method is None or method.name != "average_power" else ()
     if method is None or unpriced:
-        return EnergyEstimate(None, (*chosen.missing, *unpriced), devices, most_step_j=step_j, most_run_j=run_j,
-                              limit_w=limit)  # fmt: skip
+        return EnergyEstimate(None, (*chosen.missing, *unpriced, *aside), devices, most_step_j=step_j,
+                              most_run_j=run_j, limit_w=limit)  # fmt: skip
 
     def spent(time_s: Span | None, done: Work) -> Spent | None:
         return None if time_s is None else spend(method, time_s, done, at_most(energy, time_s)).scaled(devices)
@@ -396,5 +408,5 @@ def energy_of_estimate(estimate: Estimate) -> EnergyEstimate | None:
     return EnergyEstimate(
         method, (), devices, step.scaled(devices), spent(run.epoch_s, chosen.epoch), whole,
         whole and whole.scaled(estimate.model.unit.runs), step_j, run_j, limit,
-        (*_notes(estimate, energy, method, step), *chosen.notes),
+        (*_notes(estimate, energy, method, step), *chosen.notes, *aside),
     )  # fmt: skip

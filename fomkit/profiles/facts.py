@@ -116,7 +116,7 @@ class ReserveRecord(Ended):
     source: str
     low: Byte | None = None
     high: Byte | None = None
-    basis: Basis = "measured"
+    basis: Basis = "estimated"
 
 
 class IdleRecord(Ended):
@@ -126,7 +126,7 @@ class IdleRecord(Ended):
 
     power: Power
     source: str
-    basis: Basis = "measured"
+    basis: Basis = "estimated"
     low: Power | None = None
     high: Power | None = None
 
@@ -168,7 +168,7 @@ class AverageRecord(Ended):
     devices: int | None = Field(default=None, ge=1)
     batch: int | None = Field(default=None, ge=1)
     precision: str = ""
-    basis: Basis = "measured"
+    basis: Basis = "estimated"
     low: Power | None = None
     high: Power | None = None
 

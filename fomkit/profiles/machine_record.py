@@ -107,7 +107,7 @@ class AllocatorRecord(Ended):
     source: str
     low: ByteRate | None = None
     high: ByteRate | None = None
-    basis: Basis = "measured"
+    basis: Basis = "estimated"
 
 
 class FromHostRecord(Ended):

@@ -439,9 +439,8 @@ def measured_block(run: MeasuredRun) -> dict[str, Any]:
     """Return a measured run as content of the file, without unknown fields."""
     energy = None
     if (spent := run.energy) is not None:
-        ends = {"step": spent.value_j, "low": spent.low_j, "high": spent.high_j}
-        exact = {name: exact_quantity(value, "energy_j") for name, value in ends.items()}
-        energy = {**exact, "scope": spent.scope, "source": spent.source}
+        step, low, high = (exact_quantity(one, "energy_j") for one in (spent.value_j, spent.low_j, spent.high_j))
+        energy = {"step": step, "low": low, "high": high, "scope": spent.scope, "source": spent.source}
     own = {
         "step": _step_content(run.step),
         "ops": _ops_content(run.ops) if run.ops is not None else None,

@@ -132,8 +132,8 @@ def sensitivity(
     from fomkit.whatif.sensitivity import sensitivity as _sensitivity
 
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
-    return _sensitivity(_subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices,
-                                 replica_batch))  # fmt: skip
+    spread = (nodes, layout, links, node_devices, replica_batch)
+    return _sensitivity(_subject(model, machine, suite, baseline, options, *spread))
 
 
 @command(
@@ -154,8 +154,7 @@ def solve(
 ) -> Solution:  # fmt: skip
     """Find the smallest change of a parameter, or of several together, that reaches a target.
 
-    If no change reaches the target, the reason is printed. The parameters are those that 'fomkit sensitivity'
-    lists. See docs/whatif.md.
+    If none does, the reason is printed. The parameters are those of 'fomkit sensitivity'. See docs/whatif.md.
 
     Parameters
     ----------
@@ -200,9 +199,8 @@ def solve(
     goal.check(of_suite=suite is not None)
     names = read_together(frontier)
     options = options_of(batch, interval, scope, allow_uncovered, sizes, precision)
-    subject = _subject(model, machine, suite, baseline, options, nodes, layout, links, node_devices,
-                       replica_batch)  # fmt: skip
-    return _solve(subject, goal, tuple(change), names)
+    spread = (nodes, layout, links, node_devices, replica_batch)
+    return _solve(_subject(model, machine, suite, baseline, options, *spread), goal, tuple(change), names)
 
 
 @checked

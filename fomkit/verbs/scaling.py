@@ -13,6 +13,7 @@ import pandas as pd
 from fomkit import __version__
 from fomkit.core.errors import FomkitError, Shown
 from fomkit.core.interval import DEFAULT_LEVEL
+from fomkit.core.job import Layout
 from fomkit.core.machine import Link, Machine
 from fomkit.core.model import EpochsToTarget, ModelProfile
 from fomkit.core.units import Precision, exact_quantity, memory_text
@@ -21,14 +22,13 @@ from fomkit.parallel.step import ParallelStep, describe_layout
 from fomkit.plan.content import Condition, Ends, MaybeEnds, Targeted, as_content
 from fomkit.plan.job import NodesJob, Service, System, parse_service, run_of_step, run_on_nodes
 from fomkit.plan.memory_of import IN_MEMORY, fit_in
-from fomkit.plan.options import check_counts, check_options, options_of, with_size
+from fomkit.plan.options import Options, check_counts, options_of
 from fomkit.plan.run import RunTime, no_run, run_notes, time_to_target
 from fomkit.plan.scaling import (
     MODES,
     NOT_OF_EXPERTS,
     Curve,
     LeastBandwidth,
-    Mode,
     Point,
     Scaling,
     ScalingSpec,
@@ -284,13 +284,19 @@ def _plain_integers(numbers: str | Sequence[int]) -> list[int]:
     ]
 
 
-def _modes(mode: str, batch: int | None, replica_batch: int | None) -> list[Mode]:
-    if batch is not None and replica_batch is not None and mode == "weak":
+def _spec(
+    nodes: str | Sequence[int], layout: Layout, mode: str, options: Options, replica_batch: int | None
+) -> ScalingSpec:
+    """Return what is to be scaled; `options`: their batch is that of a whole step."""
+    sizes = options.wanted_sizes
+    whole = sizes.pop("batch", None)
+    if whole is not None and replica_batch is not None and mode == "weak":
         raise FomkitError("batch", "and `replica_batch` exclude each other in weak scaling. Give one of them.")
     modes = [one for one in MODES if mode in (one, "both")]
     if not modes:
         raise FomkitError("mode", f"is {mode!r}. Give strong, weak or both.")
-    return modes
+    of_replica = replace(options, batch=replica_batch, sizes=sizes)
+    return ScalingSpec(_plain_integers(nodes), layout, modes, whole, of_replica)
 
 
 def _curved(
@@ -363,13 +369,9 @@ def scaling(
     [1.0, 1.0]
     """
     check_counts(node_devices=node_devices, replica_batch=replica_batch)
-    check_options(batch=batch, sizes=sizes)
-    of_model = with_size(sizes or {}, "batch", batch)
-    batch = of_model.pop("batch", None)
-    options = options_of(replica_batch, interval, None, allow_uncovered, of_model, precision)
+    options = options_of(batch, interval, None, allow_uncovered, sizes, precision)
     (spread, given), on = spread_of(layout, links), as_machine(machine)
     service = parse_service(slots, checkpoint=checkpoint, restart=restart, device_mtbf=device_mtbf,
                             checkpoint_every=checkpoint_every)  # fmt: skip
-    modes = _modes(mode, batch, replica_batch)
-    spec = ScalingSpec(_plain_integers(nodes), spread, modes, batch, options)
+    spec = _spec(nodes, spread, mode, options, replica_batch)
     return _curved(model, with_user_links(on, given, node_devices), spec, service, once, to_accuracy)
