@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
@@ -348,7 +349,8 @@ _CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|n
 def device_kind(machine: Machine) -> Literal["gpu", "cpu", ""]:
     """Return gpu or cpu by architecture, else by title; "" where neither text identifies one, or a text both."""
     for text in (machine.device.architecture, machine.title):
-        is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
+        brands, is_cpu = set(_GPU.findall(text.lower())), _CPU.search(text.lower()) is not None
+        is_gpu = bool(brands - {"nvidia"} if is_cpu else brands)  # NVIDIA makes CPUs, too
         if is_gpu is not is_cpu:
             return "gpu" if is_gpu else "cpu"
     return ""
@@ -420,3 +422,9 @@ class TypicalTables:
     of: Mapping[str, TimedWork] = field(compare=False, repr=False)
     years: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     engines: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def makers(self) -> frozenset[str]:
+        """The makers whose matrix engines were timed."""
+        works = [work for name, work in self.of.items() if name.endswith("/matrix")]
+        return frozenset(word for work in works for one in work.known for word in chip_words(one.architecture)[:1])
