@@ -349,8 +349,7 @@ _CPU = re.compile(r"\b(cpu|x86|xeon|epyc|ryzen|opteron|knights|phi|core|cortex|n
 def device_kind(machine: Machine) -> Literal["gpu", "cpu", ""]:
     """Return gpu or cpu by architecture, else by title; "" where neither text identifies one, or a text both."""
     for text in (machine.device.architecture, machine.title):
-        brands, is_cpu = set(_GPU.findall(text.lower())), _CPU.search(text.lower()) is not None
-        is_gpu = bool(brands - {"nvidia"} if is_cpu else brands)  # NVIDIA makes CPUs, too
+        is_gpu, is_cpu = (one.search(text.lower()) is not None for one in (_GPU, _CPU))
         if is_gpu is not is_cpu:
             return "gpu" if is_gpu else "cpu"
     return ""

@@ -273,17 +273,16 @@ def uses_of(machine: Machine) -> Uses:
 
 
 def untimed_maker(machine: Machine) -> str:
-    """Name the maker of a machine's matrix engine if none like it was timed, on this machine or another; else "".
+    """Return the maker of a board's matrix engine if none of its engines was timed, here or elsewhere; else "".
 
-    No CPU's was: those of a maker of boards count as untimed, too.
+    A CPU's engines are not meant: from facts its intervals are wide, as most of its work runs on vector units.
     """
     maker, makers = machine.device.architecture.partition(" ")[0], timed_makers(machine)
-    if not maker or not makers or not any(one.engine == "matrix" for one in machine.device.peaks):
+    with_engine = any(one.engine == "matrix" for one in machine.device.peaks)
+    if not maker or not makers or maker in makers or not with_engine or device_kind(machine) == "cpu":
         return ""
-    is_cpu = device_kind(machine) == "cpu"
     timed = cached(machine.timings, None, "engines", lambda: frozenset(column_texts(machine.timings, "engine")))
-    known = "matrix" in timed or (maker in makers and not is_cpu)
-    return "" if known else f"{maker}'s CPUs" if is_cpu else maker
+    return "" if "matrix" in timed else maker
 
 
 def timed_makers(machine: Machine) -> frozenset[str]:
