@@ -146,7 +146,9 @@ def host_source(machine: Machine) -> str:
     return "measured" if host is not None and host.basis == "measured" else "assumed"
 
 
-def with_wait(shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine) -> dict[str, float]:
+def shares_with_wait(
+    shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine
+) -> dict[str, float]:
     """Return the shares of a device's time by source, with its wait for the host [s] as a time of its own."""
     if late_s <= 0:
         return dict(shares)

@@ -25,10 +25,10 @@ from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbo
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import table_of_rows
 from fomkit.readers.tables import collectives, deepbench_sections, deepbench_sheet
-from fomkit.readers.tables.collectives import LogRow, Run
 from fomkit.readers.tables.deepbench_sections import SECTIONS, Cells, Precision, Section, as_number, find_precision
 from fomkit.readers.tables.deepbench_sheet import Block, Layout, find_layout, has_sections, needed_cell, not_read
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
+from fomkit.readers.tables.network_logs import LogRow, Run
 
 NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
 """Texts in a time cell that mean "not measured"."""
