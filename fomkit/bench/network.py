@@ -183,10 +183,7 @@ def _journal(spec: NetworkSpec, backend: str, facts: Mapping[str, Any]) -> Journ
 
 
 def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, int]) -> list[Case]:
-    """Return the cases of a plan, once per visit, each visit in a new random order.
-
-    `hosts`: host of each rank; `done`: number of visits in an earlier run, which are left out.
-    """
+    """Return the cases of a plan, each visit in a new random order, without those of an earlier run (``done``)."""
     every, draw = cases(plan, hosts), random.Random(seed)  # noqa: S311 - an order, no secret
     found: list[Case] = []
     for visit in range(plan.visits):

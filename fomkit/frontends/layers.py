@@ -224,10 +224,7 @@ class LayerLog:
         self._makers.update((array.storage, call) for array in arrays)
 
     def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
-        """Return the layers in order of their calls, then those of ``owners`` with weights that no call has.
-
-        `owners` (type, path, weights): all modules of the model.
-        """
+        """Return the layers in order of their calls, then modules (type, path, weights) that no call has."""
         idle = []
         for word, path, weights in owners:
             call = LayerCall(word, path)

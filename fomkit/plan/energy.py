@@ -71,12 +71,9 @@ def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[st
 
 
 def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: float) -> Work:
-    """Price the flop and bytes of a step's ops.
+    """Price the flop and bytes of a step's ops, those of one execution times ``count``.
 
     The error of one figure is common to all ops that it prices, so a term is a sum times that figure.
-
-    `costed`: a COSTED or TIMED table; of each row ``flop`` and ``byte`` of one execution, times ``count``;
-    `figures`: of the whole step (`figures_for`); `level`: of the intervals.
     """
     byte = costed["byte"].to_numpy(float) * costed["count"].to_numpy(float)
     missing, terms = [], dict[str, Span]()

@@ -81,10 +81,7 @@ def order_rows(
 
 
 def architecture_of(sizes: Transformer, dtype: str, expert: int = 1) -> Architecture:
-    """Return the architecture on one of ``expert`` devices that share a decoder's experts.
-
-    `dtype`: of its weights.
-    """
+    """Return the architecture, with weights of one format, on one of ``expert`` devices that share experts."""
     blocks = tuple((many, block_of(block, expert)) for many, block in sizes.architecture.blocks)
     return replace(sizes.architecture, dtype=dtype, decoder=Stack(blocks, "seq"))
 

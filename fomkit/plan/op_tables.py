@@ -184,10 +184,7 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
 
 
 def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
-    """Return the parts of each pass, then the stated host, input and overhead times of a step.
-
-    `by`: a column: ``kind``, ``time_source`` or ``bound``. Returns a DataFrame: ``pass``, ``part``, ``time_s``.
-    """
+    """Return ``pass``, ``part`` (by a column) and ``time_s`` of a step, then its host, input and overheads."""
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {

@@ -202,10 +202,7 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
 
 
 def check_host(model: ModelProfile, where: str, launch: str = "eager") -> None:
-    """Raise where steps of a model never wait for a host, so that varying its time would change nothing.
-
-    `launch`: of the layout.
-    """
+    """Raise where steps of a model never wait for a host, so that varying its time would change nothing."""
     if model.traced_with.get("device") != OF_SIZES:
         return
     if not waits_by_block(model):

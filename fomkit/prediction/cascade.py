@@ -299,10 +299,7 @@ def time_ratio(
 
 
 def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
-    """Rescale predictions for the original machine to the changed one.
-
-    `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
-    """
+    """Rescale predictions of COSTED rows for the original machine to the changed one."""
     built = original(machine)
     rows = rows.take(places_of(answers.index, rows.index))
     before, after = bounds(rows, built), bounds(rows, machine)

@@ -299,8 +299,6 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     the largest timing a product takes at least the longest of the smaller ones. A fall between two timings of a
     product applies to products near both, between their sizes and by their ratio at most. A timing of the same
     product bounds the times of fewer and of more rows.
-
-    `rows`: COSTED products.
     """
     axes = growing_axes(rows)
     size = sizes_along(rows, axes)

@@ -65,10 +65,7 @@ def _number_format(text: str) -> str:
 
 
 def check_once(document: Document, keys: tuple[str, ...], entries: Sequence[tuple[object, ...]]) -> None:
-    """Raise FomkitError if two entries of a list describe the same thing: it is unknown which of them is right.
-
-    `entries`: for each entry, the words that identify what it describes.
-    """
+    """Raise FomkitError if two entries of a list have the same identifying words: either may be right."""
     for index, one in enumerate(entries):
         if (first := entries.index(one)) != index:
             name, of = ".".join(keys), " ".join(str(word) for word in one if word not in ("", None))

@@ -101,11 +101,7 @@ def make_cells(
     load_machine: Callable[[str], Machine],
     after_each: Callable[[], None] = lambda: None,
 ) -> tuple[Cell, ...]:
-    """Predict the quantity that each row of a table of measurements measured.
-
-    `options`: the batch is replaced by each row's own; `load_model`, `load_machine`: return the profile of a name;
-    `after_each`: called after each cell, for progress output.
-    """
+    """Predict the quantity that each row of a table of measurements measured, at the row's own batch."""
     models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
     machines: dict[str, Machine | None] = {}
     cells = []
@@ -227,10 +223,7 @@ def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Clai
 
 
 def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
-    """Return the claim that a measured time allows, and the cause: what the step waited for.
-
-    `estimate`: the cell's estimate; `same_model`: all measured cells of its model under the same conditions.
-    """
+    """Return the claim that a measured time allows, and the cause: what the step waited for."""
     bound, share = estimate.step_time.bound, cell.explained
     if bound in ("launch", "input"):
         return "host bound", f"the step waits for the host ({bound}), not for the device"

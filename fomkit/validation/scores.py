@@ -238,8 +238,6 @@ LEVELS = (0.5, 0.95, 0.99)
 def hits_at(cases: Cases, interval: float, of: Level) -> dict[str, float]:
     """Return the hit rates at `LEVELS`; widths are scaled by `op_half_width` for single ops, else as log-normal.
 
-    `interval`: level of the cases' own intervals.
-
     >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.0, 1.0], [0.5, 0.5], [1.7, 1.7])))
     >>> hits_at(two, 0.8, "model")
     {'50%': 0.5, '95%': 1.0, '99%': 1.0}

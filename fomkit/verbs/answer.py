@@ -67,10 +67,7 @@ Table = Sequence[Sequence[Any]]
 
 
 def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (), table: Table = ()) -> Answer:
-    """Return an answer that lists the files written.
-
-    `lines`: its text; `said`: as in `Answer`; `table`: headings and rows, shown after the first line.
-    """
+    """Return an answer that lists the files written; headings and rows of ``table`` follow its first line."""
     from fomkit.output.screen import PLAIN, Page
 
     names, shown = [str(file) for file in files], list(lines)

@@ -142,11 +142,7 @@ def _nothing_measured(
 def from_measurements(
     result: Comparison, rows: Sequence[Measurement], where: str, last_batch: LastBatch | None = None
 ) -> FromMeasurements:
-    """Predict the targets of a comparison a second time, from measurements of its baseline.
-
-    `result`: a comparison with a baseline; `where`: the table's file, for messages; `last_batch`: as in the
-    options of ``result``.
-    """
+    """Predict the targets of a comparison a second time, from measurements of its baseline."""
     if not result.baseline:
         raise FomkitError(
             where, "measurements need a baseline, and none is named. Add, for example, --baseline p100."

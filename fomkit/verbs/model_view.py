@@ -263,11 +263,7 @@ def _tree(step: _Step, separator: str, depth: int | None) -> list[Branch]:
 
 
 def show_model(model: ModelProfile, view: View, options: Options, machine: Machine | None = None) -> ModelContent:
-    """Return one step of a model by groups of its ops, as ``fomkit/show/1``.
-
-    `options`: batch and other sizes; precision and interval where times are predicted; `machine`: machine for
-    which times are predicted; without it the times of the trace are used, where there are any.
-    """
+    """Return a step by groups of ops (``fomkit/show/1``), with a machine's times, else those of the trace."""
     ops, sizes, notes, conditions = shown_ops(model, machine, options)
     ops, stale = _traced_at(ops, model, sizes)
     if machine is None and _is_traced(ops):

@@ -126,12 +126,10 @@ class Case:
 
 
 def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float], level: float) -> Span:
-    """Return a positive result of independent quantities, with its interval.
+    """Return a result of independent quantities, above 0 at all of their ends, with its interval.
 
     Each quantity is set to low and to high while the others keep their values; the logarithms of the changes add
     in quadrature, on each side of the value.
-
-    `result`: has to be above 0 at all ends; `level`: the level of the intervals of the parts.
 
     >>> share = one_at_a_time([Span(3.0, 2.0, 4.0), Span(1.0, 1.0, 1.0)], lambda at: at[0] / sum(at), 0.8)
     >>> share.value, round(share.low, 4), share.high

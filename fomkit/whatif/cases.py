@@ -137,9 +137,7 @@ def make_goal(
     *, unit_per_day: float | None = None, step_s: float | None = None, fom: float | None = None,
     probability: float = 0.5,
 ) -> Goal:  # fmt: skip
-    """Make a goal from the one figure that is given.
-
-    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s.
+    """Make a goal from the one figure that is given; a step's time is in s.
 
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)

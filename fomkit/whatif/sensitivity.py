@@ -104,11 +104,7 @@ def _central(
 
 
 def effect_of(subject: AnySubject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
-    """Compute the effect of one parameter on a subject's figures.
-
-    `parameter`: with a value above 0; `here`: the current figures; `figure`: the main one of them. Returns None
-    where no other value of the parameter can be estimated.
-    """
+    """Compute the effect of a parameter above 0 on a subject's figures; None where it has no other valid value."""
     pairs, ends = _around(parameter), parameter.ends
     values = list(dict.fromkeys([*(value for pair in pairs for value in pair), *ends]))
     possible = [value for value in values if value > 0 and value != parameter.value]

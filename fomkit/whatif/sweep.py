@@ -101,10 +101,7 @@ def estimate_on_nodes(
     model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame,
     built: dict[Hashable, NodesJob],
 ) -> pd.DataFrame:  # fmt: skip
-    """Estimate the points of a table: results, peak_byte [byte], devices of a job, and jobs at once.
-
-    `built`: jobs by their device parameters and sizes, cached from table to table.
-    """
+    """Estimate points: results, peak_byte [byte], devices, jobs at once; ``built``: jobs of other tables."""
     if len(built) > MOST_JOBS:
         built.clear()
     jobs: dict[Hashable, NodesJob] = {}

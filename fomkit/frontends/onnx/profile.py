@@ -355,11 +355,7 @@ def _traced_sizes(prepared: Prepared, sizes: Sizes) -> SizedStep:
 
 
 def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict[str, int | None]) -> Draft:
-    """Walk a file's graph and draft its profile.
-
-    `optimizer`: rule of the update, ``none`` for none; default: sgd, which is noted; `run`: ``train_samples`` and
-    ``epochs``, if known.
-    """
+    """Walk a file's graph and draft its profile; the rule of the update is sgd by default, which is noted."""
     where = request.where
     model, graph = read_graph(path, where)
     lift_stored(graph)

@@ -174,11 +174,7 @@ def check_case(cells: Cells) -> None:
 
 
 def make_case(cells: Cells, device: str) -> Case:
-    """Make the op of a row.
-
-    `cells`: cells of a row of timings by column, as text; `device`: ``cpu`` or ``cuda``. Raises CannotTimeError
-    when the op cannot be made here.
-    """
+    """Make the op of a row of timings, whose cells are text; raise CannotTimeError if it cannot be made here."""
     check_case(cells)
     try:
         return MAKERS[cells["kind"]](cells, device)
