@@ -105,7 +105,6 @@ class CounterMeter:
 
     `read`: returns each counter [J].
     `most_j`: value at which each counter wraps [J].
-    `source`: name of the counters.
     `update_s`: largest lag of a counter, at both readings [s].
     `error_w`: the instrument's stated error, ± [W].
     `limit_w`: power limit of the hardware that it reads [W].

@@ -287,7 +287,6 @@ def per_tensor_peak_byte(copies: Copies, sizes: Sequence[float], more: int = 0) 
 class GraphNode:
     """One node of the graph of a step.
 
-    `op`: its type.
     `count`: how often it runs in a step.
     `rows`: rows of the op table that it is or that contain it; its time is divided equally. Empty without work.
     `product`: the product or convolution that it may be fused with, as a bias or an activation; "" for others.

@@ -152,10 +152,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Integral:
-    """Energy over a time.
-
-    `period_s`: median distance of readings.
-    """
+    """Energy over a time."""
 
     energy_j: Span
     wall_s: float

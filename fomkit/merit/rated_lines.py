@@ -99,8 +99,6 @@ class RatedLine:
     `category`: ``optimized`` where a condition of the line was changed.
     `deviations`: each condition that differs from the line's.
     `estimate`: the estimate of an estimated rate, on one device or as a job on several.
-    `source`: where the rate is from, in words.
-    `kind`: given, frozen, estimated or missing.
     `precision`: number formats of most of the arithmetic, as far as they are known.
     `work`: hash of the work of an estimated line.
     `excludes`: terms that its rate leaves out because they are not stated; None where unknown for a frozen rate.

@@ -51,14 +51,12 @@ request 28687, 2025).
 class Formats:
     """The number formats of the ops of a step.
 
-    `name`: the precision in a word.
     `matrix`: dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
     `stream`: number format of the activations in between; "" leaves them as traced.
     `casts_weights`: the optimizer keeps fp32 weights; every step casts those that products read, and casts their
       gradients back.
     `scales_loss`: the gradients are divided by the scale of the loss before the update.
     `low`: number format of weights and activations of linear layers; "" if it is that of other products.
-    `message`: a description for users.
     """
 
     name: str

@@ -176,7 +176,6 @@ class Cells(NamedTuple):
 
     `columns`: the names of the table's columns that have any; `texts`: the distinct expressions.
     `place`: position among the cells of all these columns, concatenated; `text`: position in ``texts``.
-    `factor`: factor of the number format.
     `least`, `most`, `whole`: what the column allows.
     """
 

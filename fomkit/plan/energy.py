@@ -119,7 +119,6 @@ class Workload:
     """The work that runs: the conditions under which a power must have been measured to apply.
 
     `busy_share`: share of the step's time in which the device computes; in the rest it waits.
-    `time_measured`: whether all of its time is measured.
     """
 
     model: str
@@ -136,7 +135,6 @@ class Method:
     `power_w`: for one device [W]: the mean power of the work, or idle power where the work is priced separately.
     `counts_work`: whether flop and bytes are priced besides ``power_w``.
     `basis`: measured only where power and time both are.
-    `message`: where the figures come from.
     """
 
     name: MethodName
@@ -271,7 +269,6 @@ class EnergyEstimate:
     `method`: None where the machine's figures are not sufficient; ``missing`` then lists what is not stated.
     `step`, `epoch`, `run`, `unit`: None where the energy or the time is unknown.
     `most_step_j`, `most_run_j`: upper bounds of all chips [J], where their limit and the time are stated.
-    `limit_w`: power limit of a chip [W].
     `notes`: remarks on the figures for the reader.
     """
 

@@ -150,7 +150,6 @@ System = TypedDict("System", {
 class SystemRun:
     """A run of a job, and the units of work a day with several runs at the same time.
 
-    `at_once`: runs in progress at a time.
     `useful`: the share of the time that is useful work, and the terms that it is computed from.
     `unit_per_day`: None where not one run fits.
     """

@@ -21,7 +21,6 @@ class Options:
     """What the user chose for a study, besides the model and the machine.
 
     `batch`: samples in one step; None keeps the profile's.
-    `interval`: level of all intervals.
     `sizes`: other named sizes of the profile, for example ``{"seq": 512}``.
     `precision`: fp32, tf32, mixed, bf16, fp8, fp8_block, mxfp8, nvfp4 or int8; None is the framework's default on
     the machine.

@@ -51,8 +51,6 @@ class Falls(NamedTuple):
 class Surroundings(NamedTuple):
     """The fit of products, as this module uses it.
 
-    `timed`: its training rows.
-    `predict`: predicts rows.
     `trust`: 1 over the variance of a prediction, up to a factor.
     `is_covered`: returns which rows are near the timings at these positions.
     `found`: cache of rungs, ladders and lines for the next batch.

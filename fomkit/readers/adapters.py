@@ -41,7 +41,6 @@ class Adapter(Protocol):
     """A reader of one format: an object, or a module, with these four attributes.
 
     `name`: the word for ``fomkit import --format``.
-    `title`: what it reads, for people.
     """
 
     name: str

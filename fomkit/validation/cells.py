@@ -318,7 +318,6 @@ class Summary(TypedDict):
     """Errors of the cells of one claim.
 
     `mean_factor`: geometric mean of measured over projected, times or ratios.
-    `mean_error`: mean of |projected / measured - 1|.
     `inside`: number of cells whose measured figure is in the projected interval.
     """
 
@@ -349,7 +348,6 @@ class ExtendedProjection:
 
     `cell`: the corrected cell; its own measurement is not used.
     `projected`: in the unit of the cell's quantity.
-    `reference`: the cell whose measurement is used.
     """
 
     cell: Cell

@@ -262,8 +262,6 @@ T = TypeVar("T")
 class Found:
     """Results of the comparisons with NeuSight's labels.
 
-    `outcomes`: the scored labels, by comparison and device.
-    `calls`: the scored calls, by device.
     `not_scored` (str, int, str): what is not scored, the number of cases, the reason.
     `notes`: warnings about the origin of tables.
     """

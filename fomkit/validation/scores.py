@@ -102,10 +102,8 @@ def join_cases(parts: Iterable[Cases]) -> Cases:
 class Score:
     """One line of a comparison.
 
-    `comparison`: name of the comparison.
     `level`: op, model or ratio.
     `machine`: profile, or sheet of a machine's table, or a group of them.
-    `what`: kind, class of calls, mode or pass.
     `median`, `mean`: absolute error, relative to the truth.
     `bias`: mean signed error; positive if predictions are too long.
     `total`: signed error of the sum of all values; for ratios, of their geometric mean.

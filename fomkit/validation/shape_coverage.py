@@ -38,7 +38,6 @@ class CrossValidationErrors(TypedDict):
 class ShapeCoverage(TypedDict):
     """Coverage by the timed ops of one family.
 
-    `ops`: number of distinct timed ops.
     `sizes`: least and largest value of each dimension.
     `flop`, `byte`, `time_s` (float, float): least and largest work [flop], traffic [byte] and time [s] of an op;
       None if no cost is known.

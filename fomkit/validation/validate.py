@@ -118,7 +118,6 @@ class Validation:
 
     `published`: published figures of many devices, with the projected ones.
     `not_scored` (str, int, str): what is not scored, the number of cases, the reason.
-    `notes`: splits, folds and rules.
     `headlines`: the headline figures, each with its target and the errors of other tools.
     """
 

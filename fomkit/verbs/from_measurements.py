@@ -33,8 +33,6 @@ Verdict = Literal["agree", "disagree", "ambiguous"]
 class TwoWays:
     """One model on one target, predicted in two ways: alone, and as measured baseline times predicted ratio.
 
-    `predicted`, `baseline`: the estimates on the target and on the baseline.
-    `measured`: the measured step on the baseline.
     `ratio`: predicted step of the target over that of the baseline.
     `scaled`: the target, rolled up from the measured step times ``ratio``.
     """
@@ -93,12 +91,10 @@ class TwoWays:
 class FromMeasurements:
     """A comparison predicted in both ways.
 
-    `baselines`: the models on the baseline, in order.
     `ways`: ordered by target, for the models whose baseline was measured.
     `merits`: by target, from measured baselines; empty unless every model has a measured step and a run. Measured
       times are used as weights, without error: within the ratio of one line they cancel.
     `others`: number of rows about other models or machines.
-    `explained`: as in the comparison.
     """
 
     baselines: tuple[MeasuredEstimate, ...]

@@ -84,7 +84,6 @@ TRACED = "traced"
 class View:
     """How a model's ops are grouped and listed.
 
-    `by`: a key of `GROUPINGS`.
     `measure`: time, flop or byte; None for time if every op has one, else flop.
     `top`: list only the fewest groups that together reach this share of the measure.
     `depth`: levels of a tree; 0 or None for all.

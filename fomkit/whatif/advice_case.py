@@ -281,7 +281,6 @@ class Finding:
     """One result of a rule.
 
     `says`: what was found, or why the rule does not apply, as a sentence.
-    `do`: what to change.
     `sure`: what the saving rests on, besides its interval.
     `saving`: the time at stake; None where it is unknown, or there is none.
     `at_most`: the saving is a bound, not the estimate of a changed step.
@@ -289,7 +288,6 @@ class Finding:
     `rows`: the ops concerned, the longest first, with the evidence for their times.
     `rejected`: why it is no advice although a change was tried; "" where it is advice.
     `urgent`: true where it comes before any saving: the step may not run, or all times are too small.
-    `applies`: false where the rule does not apply.
     """
 
     says: str

@@ -83,7 +83,6 @@ class Goal:
     """A figure that is to be at least a value; a step's time is to be at most the value.
 
     `figure`: fom, unit_per_day [1/day] or step_s [s].
-    `value`: above 0.
     `probability`: required probability of reaching it, between 0 and 1; 0.5 compares the figure's value itself.
     """
 

@@ -169,9 +169,7 @@ class SensitivityContent(Title, ToMeasure, Hanging):
 class Sensitivity(Shown):
     """The sensitivity of a result to its parameters.
 
-    `title`: model or suite, target and conditions.
     `figure`: the main figure: fom, else unit_per_day, else sample_per_s, else step_s.
-    `figures`: all current figures.
     `effects`: those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
     `not_varied` (str, str): parameters that were not varied, each with the reason.
     `to_measure`: ``measurements``, best first, and the notes on them (`Subject.measurements`).

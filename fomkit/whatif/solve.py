@@ -278,8 +278,6 @@ class SolveContent(Title, Solved):
 class Solution(Shown):
     """The changes that reach a goal.
 
-    `title`: model or suite, target and conditions.
-    `figures`: the current ones.
     `probability`: that the goal is reached without a change.
     `changes`: of one parameter each, the smallest first, then those that fail; empty where it is reached.
     `refused` (str, str): parameters that could not be tried, each with the reason.

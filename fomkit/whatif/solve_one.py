@@ -149,7 +149,6 @@ class Change:
     """The result of changing one parameter alone.
 
     `value`: value at which the goal is reached; where it is not reached, the value that comes nearest.
-    `factor`: that value over the current one.
     `figure`: the figure of the goal there, estimated again.
     `probability`: that the goal is reached there.
     `why`: why it is not reached; "" where it is.

@@ -149,7 +149,6 @@ class Sweep:
     """A checked sweep.
 
     `layout`: how a training is spread over nodes, where they are varied.
-    `memory`: peaks of a step, by its sizes.
     `known`: results that have a number at the ends of every axis; the others are left out.
     `absent`: results that are not known, with the reason.
     `bill`: the paid units and their price; None where there is no price, or it does not apply to the points.

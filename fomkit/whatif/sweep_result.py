@@ -42,7 +42,6 @@ Blocks = Iterable[pd.DataFrame]
 class Tally:
     """Ranges, best points and front of the points so far.
 
-    `seen`: number of points so far.
     `too_large`: points whose step a device does not hold; they are neither best nor on the front.
     `not_checked`: points for which it is unknown whether they fit; they are compared like points that do.
     `front`: one point for each set of objectives that no other point dominates, the first of equal ones.

@@ -35,9 +35,7 @@ Row = Mapping[str, Entry]
 class Change:
     """One input that differs from the issued one.
 
-    `title`: its table.
     `index`, `key`: its row and column in the table.
-    `where`: sheet and cell.
     `what`, `unit`: the names of row and column; the unit where it is beside the figure.
     `basis`, `party`, `source`: those of the row in the returned workbook.
     `is_ground`: true for a text (basis, party, source) changed with a figure of the same row; such a text alone is

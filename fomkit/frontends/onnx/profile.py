@@ -195,10 +195,7 @@ IMPL = "foreach"
 class Prepared:
     """A graph ready to be walked.
 
-    `results`: names of its outputs.
     `modules`: path of the module of each weight.
-    `mode`: train or infer.
-    `rule`: of the optimizer; "" for no update.
     """
 
     walker: Walker

@@ -231,7 +231,6 @@ class Effort(NamedTuple):
     """The effort to spend on an op.
 
     `target`: half the interval of the median, relative to the median, at which repeats stop.
-    `least`, `most`: least and largest number of repeats.
     `limit_s`: time [s] by the watch's clock after which no repeat begins, once there are `least` of them.
     """
 
