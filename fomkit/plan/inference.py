@@ -91,10 +91,7 @@ _FORMATS = ("dtype", "engine", "weight_share")
 
 
 def _places(model: ModelProfile, rows: list[Row]) -> list[int]:
-    """Return the place of each row among a profile's ops, which may differ from the rows in number formats alone.
-
-    Raises FomkitError if they differ in more.
-    """
+    """Return each row's place among a profile's ops; raise FomkitError if more than number formats differ."""
     tables = [resize_ops(table, model.sizes, model.name) for table in (model.ops, table_of_rows(rows, "OPS"))]
     names = sorted({*tables[0], *tables[1]}.difference(_FORMATS))
     texts = [

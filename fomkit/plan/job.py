@@ -168,10 +168,7 @@ class SystemRun:
 def run_on_nodes(
     model: ModelProfile, machine: Machine, run: RunTime | None, nodes: int, service: Service
 ) -> SystemRun | None:
-    """Compute the units a day of a system; without a stated number of nodes, it has the nodes of one job.
-
-    None where the profile defines no run.
-    """
+    """Compute the units a day of a system, by default of one job's nodes; None where a profile defines no run."""
     _check(service)
     if run is None or run.run_s is None:
         return None

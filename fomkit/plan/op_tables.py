@@ -214,10 +214,7 @@ def _shown_moments(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> l
 
 
 def memory_table(estimate: Estimate) -> pd.DataFrame:
-    """Return the memory of each role over the step.
-
-    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; each role at each moment.
-    """
+    """Return the memory of each moment: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``."""
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)
     if use is None:

@@ -61,10 +61,7 @@ TABLE = (
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
-    """List the estimators by priority; the first that can predict a row does.
-
-    Returns those before the sums of components, and those after them; a row that none can predict stays unpriced.
-    """
+    """List estimators by priority, before and after the sums of components; the first that can predict does."""
     table = partial(_in_turn, steps=TABLE)
     timed = (
         exact.estimate,  # the op was timed

@@ -209,10 +209,7 @@ class Network:
         return self.machine.node_devices
 
     def check_joined(self, devices: int) -> None:
-        """Check that the links between nodes join ``devices`` devices.
-
-        Raises FomkitError at ``layout`` where no stated link joins them.
-        """
+        """Raise FomkitError at ``layout`` where no stated link between nodes joins ``devices`` devices."""
         if devices == 1 or devices <= self.node_devices or not self.states("system"):
             return
         joins = self._link("system", 1.0).joins

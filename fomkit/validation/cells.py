@@ -199,10 +199,7 @@ def _rest_s(cell: Cell) -> float | None:
 
 
 def _fixed_cost(cell: Cell, estimate: Estimate, *, of_epoch: bool) -> str:
-    """Describe the time not explained by the device as a fixed cost of a step, else of an epoch with few steps.
-
-    Returns "" if the time is too long for either.
-    """
+    """Describe time that the device does not explain as a cost of each step, else of an epoch; "" if too long."""
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps:
         return ""

@@ -258,10 +258,7 @@ def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_L
 
 
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:
-    """Sum the kernels of one execution of each call; NaN if a kernel has no time.
-
-    Returns ``time_s, low_s, high_s``, indexed by graph, call and label.
-    """
+    """Sum one execution's kernels by graph, call and label: ``time_s, low_s, high_s``; NaN without a time."""
     keys = ["graph", "call", "label"]
     complete = timed["time_s"].notna().groupby([timed[key] for key in keys], sort=False).all()
     return timed.groupby(keys, sort=False)[["time_s", "low_s", "high_s"]].sum(min_count=1).where(complete)
