@@ -325,9 +325,7 @@ Side = tuple[str, Iterable[str] | None]
 
 
 def left_out_alone(pairs: Iterable[tuple[Side, Side]]) -> dict[str, list[str]]:
-    """Return the terms that one side of a ratio leaves out and the other includes, by machine.
-
-    `pairs`: both sides of each ratio.
+    """Return the terms that one side of some ratios leaves out and the other includes, by machine.
 
     >>> left_out_alone([(("v100", ["input"]), ("tpu", ["host_launch", "input"]))])
     {'tpu': ['host_launch']}

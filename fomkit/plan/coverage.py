@@ -36,10 +36,7 @@ UNPRICED = "unpriced"
 
 
 def coverage(timed: pd.DataFrame) -> dict[str, float]:
-    """Return the share of the predicted time of a step by time source; see `shares_of`.
-
-    `timed`: a TIMED table. Returns a dict: one entry for each time source and ``unpriced``.
-    """
+    """Return the share of the predicted time of a TIMED table by time source and ``unpriced``; see `shares_of`."""
     count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
     return shares_of(count, time_s, timed["time_source"].tolist())
 
@@ -77,10 +74,7 @@ def wide_notes(step: Span, timed: Callable[[], pd.DataFrame], machine: Machine) 
 
 
 def check_work(timed: pd.DataFrame, where: str) -> None:
-    """Raise when a step executes nothing, because it would take 0 s.
-
-    `timed`: a table of ops with a count; expressions of sizes count as work; `where`: for the message.
-    """
+    """Raise when a step executes nothing, because it would take 0 s; counts that are expressions are work."""
     counts = timed["count"].tolist() if len(timed) else []
     if any(isinstance(count, str) or count > 0 for count in counts):
         return
@@ -125,10 +119,7 @@ MOST_BOUNDED = 0.05
 
 
 def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> None:
-    """Raise where ops priced by a lower bound take over `MOST_BOUNDED` of a step.
-
-    `timed`: with the columns op, time_s and count; `bounded`: their names.
-    """
+    """Raise where the ops of these names, priced by a lower bound, take over `MOST_BOUNDED` of a step."""
     spent = timed["time_s"] * timed["count"]
     own = timed["op"].astype("str").isin(bounded)
     share = float(spent[own].sum() / spent.sum())
@@ -384,10 +375,7 @@ def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
 
 
 def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
-    """Widen the interval of each row by the error of one call inside a step.
-
-    `timed`: a TIMED table; `uses`: from `uses_of`; `level`: the level of the intervals in ``timed``.
-    """
+    """Widen the interval of each row of a TIMED table by the error of one call inside a step."""
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
     for at, group in enumerate(map(group_of, timed["kind"], timed["time_source"])):
@@ -426,10 +414,7 @@ def use_widths(
 
 
 def work_per_pass(costed: pd.DataFrame) -> dict[str, float]:
-    """Add up the flop of each pass of one step.
-
-    `costed`: a COSTED table. Returns a dict: flop [flop] of forward, backward and update, in this order, as far as
-    the table has them; both gradients count as backward. NaN where a row has no formula.
+    """Add up the flop of forward, backward (both gradients) and update of a COSTED table; NaN without a formula.
 
     >>> import pandas as pd
     >>> passes = ["forward", "backward_input", "backward_weight"]

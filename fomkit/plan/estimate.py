@@ -225,11 +225,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
 
 
 def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
-    """Recompute an estimate for another time of its step; the passes are scaled by the same factor.
-
-    `wall_s`: time of one step [s] including all its terms, so that no term of a step is excluded; `last_batch`:
-    drop or keep the partial last batch; default: the profile's choice.
-    """
+    """Recompute an estimate for another time of its step, with all terms in it; its passes are scaled alike."""
     factor = wall_s.value / estimated.step.value
     passes = {name: span.scaled(factor) for name, span in estimated.step_time.passes.items()}
     step = replace(estimated.step_time, wall_s=wall_s, passes=passes, excludes=())

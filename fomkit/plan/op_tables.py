@@ -184,10 +184,7 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
 
 
 def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
-    """Return the parts of each pass, then the stated host, input and overhead times of a step.
-
-    `by`: a column: ``kind``, ``time_source`` or ``bound``. Returns a DataFrame: ``pass``, ``part``, ``time_s``.
-    """
+    """Return ``pass``, ``part`` (by a column) and ``time_s`` of a step, then its host, input and overheads."""
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {
@@ -217,10 +214,7 @@ def _shown_moments(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> l
 
 
 def memory_table(estimate: Estimate) -> pd.DataFrame:
-    """Return the memory of each role over the step.
-
-    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; each role at each moment.
-    """
+    """Return the memory of each moment: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``."""
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)
     if use is None:

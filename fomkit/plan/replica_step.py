@@ -71,10 +71,7 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
 
 
 class OneDevice(NamedTuple):
-    """The ops that a device runs for one microbatch, their number formats, and whether they are known not to fit.
-
-    `machine`: with the fits of its timings.
-    """
+    """The ops that a device runs for one microbatch, their formats, and whether they are known not to fit."""
 
     ops: pd.DataFrame
     formats: Formats

@@ -342,11 +342,7 @@ class StepTime:
 
 
 def device_time(timed: pd.DataFrame, level: float, uses: coverage.Uses = _ALONE) -> Span:
-    """Add up ops that a device runs one after the other; rows without a time are left out.
-
-    `timed`: a TIMED table; `level`: the level of its intervals; `uses`: the error that use in a step adds to
-    timings of single kernels (`fomkit.plan.coverage`); nothing by default.
-    """
+    """Add up the ops of a TIMED table, which a device runs one after the other; unpriced rows are left out."""
     return _spans(device_times(ops_of(timed), uses, level), level)[0]
 
 

@@ -51,8 +51,6 @@ class Falls(NamedTuple):
 class Surroundings(NamedTuple):
     """The fit of products, as this module uses it.
 
-    `timed`: its training rows.
-    `predict`: predicts rows.
     `trust`: 1 over the variance of a prediction, up to a factor.
     `is_covered`: returns which rows are near the timings at these positions.
     `found`: cache of rungs, ladders and lines for the next batch.
@@ -299,8 +297,6 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     the largest timing a product takes at least the longest of the smaller ones. A fall between two timings of a
     product applies to products near both, between their sizes and by their ratio at most. A timing of the same
     product bounds the times of fewer and of more rows.
-
-    `rows`: COSTED products.
     """
     axes = growing_axes(rows)
     size = sizes_along(rows, axes)

@@ -52,10 +52,7 @@ from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
-    """Combine timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
-
-    `name`: name of the new machine; `facts`: a machine without timings of its own.
-    """
+    """Combine timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown."""
     if facts is not None and len(facts.timings):
         line = f"'device: {facts.device_of}'; state its facts instead" if facts.device_of else "'timings'"
         what = f"has timings of its own, and facts must be a machine file without them. Remove its line {line}."
@@ -179,11 +176,7 @@ def read_timings(
     device: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> ImportedTimings:
-    """Read measured timings from a file of any known format.
-
-    `file_format`: a key of ``readers``; by default the file's content decides; `device`: the device to read from a
-    file of several; `sizes`: ``ranks`` and ``nodes`` of the run of a network log.
-    """
+    """Read timings of one device from a file of any known format, by default the one that its content shows."""
     name = choose_format(path, file_format, readers)
     reader = readers[name]
     if sizes and reader.takes != "run":
@@ -310,11 +303,7 @@ def import_model(
 def import_timings(
     path: Path, file_format: str, *, device: str | None = None, sizes: Mapping[str, int] | None = None
 ) -> ImportedTimings:
-    """Read timings of a machine from a file of any format of `FORMATS` that makes one.
-
-    `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run of a network
-    log.
-    """
+    """Read timings of a machine from a file of any format of `FORMATS` that makes one."""
     if file_format in READERS:
         return read_timings(path, file_format, device=device, sizes=sizes)
     if device is not None:

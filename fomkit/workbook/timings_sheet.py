@@ -22,10 +22,7 @@ _Sums = dict[tuple[str, str], list[float]]
 
 
 def _ends_of_family(family: tuple[str, str], sums: Sequence[float]) -> list[float]:
-    """Return value and bounds of a family of ops, and the half-widths that are common to its ops [s].
-
-    `sums`: over its ops, of values, bounds and squares of own errors [s, s²].
-    """
+    """Return value and bounds of a family of ops, and the half-widths that are common to its ops [s]."""
     value, low, high, own_low, own_high = sums
     common, sides = common_of(*family), (value - low, high - value)
     below, above = (

@@ -111,7 +111,6 @@ def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[s
 class SectionRows:
     """The rows of one section of one sheet.
 
-    `where`: file and sheet, for error messages.
     `common`: values common to all rows, by TIMINGS column.
     """
 
