@@ -1,4 +1,4 @@
-"""A value with its interval; intervals of sums, products and ratios; terms that one side of a ratio leaves out."""
+"""A value with its interval: sums, products, ratios, the probability of a threshold, what one side leaves out."""
 
 from __future__ import annotations
 

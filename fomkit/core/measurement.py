@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
@@ -405,3 +406,9 @@ class TypicalTables:
     of: Mapping[str, TimedWork] = field(compare=False, repr=False)
     years: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     engines: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def makers(self) -> frozenset[str]:
+        """The makers whose matrix engines were timed."""
+        works = [work for name, work in self.of.items() if name.endswith("/matrix")]
+        return frozenset(word for work in works for one in work.known for word in chip_words(one.architecture)[:1])

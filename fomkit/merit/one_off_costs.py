@@ -15,7 +15,7 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.plan.content import Ends, as_content
-from fomkit.plan.coverage import coverage, with_wait
+from fomkit.plan.coverage import coverage, shares_with_wait
 from fomkit.plan.estimate import Detail, Estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT
 from fomkit.plan.options import overhead_span
@@ -280,7 +280,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     alone = roll_up_step(rows, machine, estimate.step.level, work=work)
     step = eager_step(alone, rows.started, estimate.model, machine)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
-    covered = with_wait(coverage(ops), step.device_s.value, step.late_s, machine)
+    covered = shares_with_wait(coverage(ops), step.device_s.value, step.late_s, machine)
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))
     return replace(

@@ -29,7 +29,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
 from fomkit.ops.views import BESIDE, Execution, executions
 from fomkit.plan.content import Ends, as_content, span_content
-from fomkit.plan.coverage import coverage, uses_of, widen_calls
+from fomkit.plan.coverage import coverage, library_notes, uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
@@ -158,7 +158,7 @@ def predict_ops(
     if many := int((above > 0).sum()):
         mean = f"the sum uses the mean of {count_text(many, 'row')}, up to {above.max():.1%} above the median"
         messages = (*messages, f"{mean} shown: times may be far above the median, but only slightly below.")
-    return Prediction(timed, machine, interval, (*messages, *verdict_on(machine)), where)
+    return Prediction(timed, machine, interval, (*messages, *library_notes(machine), *verdict_on(machine)), where)
 
 
 MOMENTS = 500

@@ -288,15 +288,16 @@ def device_times(ops: Ops, uses: coverage.Uses, level: float, bare: int = 0) -> 
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, len(ops.same), alone)
         common.append(_squared_sums(families, len(shares), common_root * sides))
         squares.append(common[-1] + own)
-    below, above = squares
     in_use = slice(0, width - bare)
-    for less, more in coverage.use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level):
-        below[in_use] += less**2
-        above[in_use] += more**2
+    widths = coverage.use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level)
+    for group, pair in widths.items():
+        for sums in (squares, common) if group == coverage.OTHER_MAKER else (squares,):
+            for side, width_s in zip(sums, pair, strict=True):
+                side[in_use] += width_s**2
     value = seconds[0].sum(0)
     whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
     shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
-    return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
+    return DeviceTimes(np.array([value, value - np.sqrt(squares[0]), value + np.sqrt(squares[1])]), shared)
 
 
 _ALONE: coverage.Uses = {}

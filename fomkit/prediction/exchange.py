@@ -1,7 +1,7 @@
 """Predict the time of a collective on a machine: of a step (`Network.exchange`), and of a row (an `Estimator`).
 
 Inside a node the machine's own table of collectives has priority (`table_time`); otherwise its links and the
-formulas of `fomkit.prediction.links` are used.
+formulas of `fomkit.prediction.links` are used. Between nodes an exchange may run in stages, over two tiers.
 """
 
 from __future__ import annotations

@@ -426,21 +426,20 @@ def no_longer_than_parts(
     ln(time), and the batch of the part that gives it, 0 for none.
     """
     found, of_part, batch = log_s.copy(), np.zeros(len(rows)), numbers(rows, "batch", 0.0)
-    moving, warm = (far > MOVED) & (batch >= 2), np.broadcast_to(warm, len(rows))
+    moving, warm = (far > MOVED) & (batch >= 2), warm + np.zeros(len(rows))
     if not moving.any():
         return found, of_part
     start_s, rest_s = means()
     for at, parts, has, corrections in _corrections(rows, sizes, moving, correct):
-        most, gained, part = np.full(at.shape, -np.inf), np.zeros(at.shape), np.zeros(at.shape)
         start, rest, alone, share = (column[at] for column in (start_s, rest_s, log_s, far))
-        for size, divided, correction in zip(parts, has, corrections, strict=True):
-            in_turn = np.log(start * (batch[at[0]] / size) + rest) + correction
-            gain = share * (alone - in_turn)
-            steps = np.where(divided & (size > warm[at]), np.round(gain / MOVED), -np.inf)
-            better = steps > most  # of equal ones the largest part, which comes first
-            most, gained = np.where(better, steps, most), np.where(better, gain, gained)
-            part = np.where(better, size, part)
-        gains = moving[at] & (gained > MOVED)
+        size = parts[:, None]
+        in_turn = np.log(start * (batch[at[0]] / size) + rest) + corrections
+        gain = share * (alone - in_turn)
+        steps = np.where(has[:, None] & (size > warm[at]), np.round(gain / MOVED), -np.inf)
+        best = steps.argmax(0)  # of equal ones the largest part, which comes first
+        op, size_at = np.arange(len(best))[:, None], np.arange(best.shape[1])
+        most, gained = (column[best, op, size_at] for column in (steps, gain))
+        gains = moving[at] & (gained > MOVED) & (most > -np.inf)
         found[at[gains]] -= gained[gains]
-        of_part[at[gains]] = part[gains]
+        of_part[at[gains]] = parts[best, size_at][gains]
     return found, of_part

@@ -39,7 +39,6 @@ from fomkit.readers.profilers.xplane import model_of_planes
 from fomkit.readers.profilers.xplane_file import recognise_xplane
 from fomkit.readers.records import IMPORTERS, Format
 from fomkit.readers.tables.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
-from fomkit.readers.tables.collectives import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
 from fomkit.readers.tables.deepbench import (
     read_deepbench,
     read_deepbench_log,
@@ -47,6 +46,7 @@ from fomkit.readers.tables.deepbench import (
     recognise_deepbench_log,
 )
 from fomkit.readers.tables.foreign import ImportedTimings, read_timings_table, recognise_timings_table
+from fomkit.readers.tables.network_logs import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
 

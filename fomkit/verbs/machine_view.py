@@ -19,7 +19,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, TIME_SOURCES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
-from fomkit.plan.coverage import UNPRICED, software_notes
+from fomkit.plan.coverage import UNPRICED, library_notes
 from fomkit.plan.job import Placed
 from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Use, how_to_follow
 from fomkit.plan.memory_of import (
@@ -201,7 +201,7 @@ def show_machine(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
         coverage=_coverage(machine, reference, lists), plausibility=verdict_on(machine, NO_LIMIT),
-        notes=[*machine.notes, *software_notes(machine)],
+        notes=[*machine.notes, *library_notes(machine)],
     )  # fmt: skip
 
 
