@@ -293,3 +293,9 @@ def test_a_run_on_more_devices_than_a_link_joins_is_refused_until_somebody_state
         fomkit.estimate(model, "gb300", nodes=32, layout=layout)
     two_racks = {"nodes": 2, "node_devices": 72, "links": ["system, 5 us, 50 GB/s, each"]}
     assert fomkit.estimate(model, "gb300", batch=576, layout=layout, **two_racks).job.devices == 144
+
+
+def test_a_sustained_rate_is_explained_where_it_is_shown() -> None:
+    said = "sustained: what the board's power leaves of the peak in long products, as its maker measured"
+    assert said in fomkit.show("mi300x").summary()
+    assert "sustained" not in fomkit.show("v100").summary()

@@ -261,7 +261,7 @@ def test_a_transformer_by_sizes(machine, tmp_path):
     waiting = stepper_of(model, machine, Layout(), Options()).at(1, 4)
     assert waiting.wall_s.value == pytest.approx(of_table.step.value, rel=0.1)
     assert of_table.step_time.bound == "launch"
-    assert any("waits for its host, which needs 51.00 µs per op" in note for note in waiting.notes)
+    assert any("of a step: 51.00 µs per op" in note for note in waiting.notes)
     with pytest.raises(FomkitError, match=r"heads 8 is not divisible by tensor 16"):
         stepper_of(model, machine, Layout(tensor=16), Options())
     with pytest.raises(FomkitError, match=r"precision fp32 is not modelled"):

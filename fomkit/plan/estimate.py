@@ -30,7 +30,7 @@ from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
 from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, shares_with_wait, wide_notes
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
-from fomkit.plan.options import Options, choose_scope, choose_sizes, host_waited, with_host
+from fomkit.plan.options import Options, choose_scope, choose_sizes, host_notes, with_host
 from fomkit.plan.run import RunTime, eager_notes, eager_step, rate_per_day, roll_up_run, run_notes, runs_at_once
 from fomkit.plan.shapes import Priced, StepOps, TimedStep, price_at, step_ops
 from fomkit.plan.step import StepTime, roll_up_step
@@ -316,9 +316,7 @@ def _deviations(estimated: Estimate, traced: ModelProfile, options: Options) -> 
     """Return all notes of an estimate but the one on availability; `traced`: its model, as the profile has it."""
     model, machine, step = estimated.model, estimated.machine, estimated.step_time
     shares, timings = estimated.coverage, machine.timings
-    notes = [*model.caveats]
-    if machine.host_op_s is not None and step.late_s > NOTABLE * step.device_s.value:
-        notes.append(host_waited(machine.host_op_s))
+    notes = [*model.caveats, *host_notes(machine.host_op_s, step.late_s, step.device_s.value)]
     notes += [*eager_notes(step), *estimated.fit.notes, *machine.caveats, *verdict_on(machine, named=False)]
     if not machine.device.peaks and len(timings) and shares["measured"] < 1:
         notes.append(f"{machine.name} states no peak; rates are fitted to its table")

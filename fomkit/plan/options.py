@@ -223,10 +223,19 @@ def check_host(model: ModelProfile, where: str, launch: str = "eager") -> None:
     )
 
 
-def host_waited(host: Fact) -> str:
-    """Say that a step's device waits for its host, and how long that needs to start an op."""
-    each = format_quantity(host.value, "time_s")
-    return f"the device waits for its host, which needs {each} per op ({host.source})"
+NOTABLE_WAIT = 0.01
+"""Smallest share of a device's time that it waits for its host which is reported."""
+
+
+def host_notes(host: Fact | None, late_s: float, busy_s: float) -> list[str]:
+    """Say how much of a step its device waits for its host, and how long that needs to start an op; [] if little.
+
+    `late_s`, `busy_s`: times that the device waits and works [s].
+    """
+    if host is None or late_s <= NOTABLE_WAIT * busy_s:
+        return []
+    each, share = format_quantity(host.value, "time_s"), late_s / (late_s + busy_s)
+    return [f"the device waits for its host in {share:.0%} of a step: {each} per op ({host.source})"]
 
 
 def overhead_span(overhead: Overhead, of: Span) -> Span:

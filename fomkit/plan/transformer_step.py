@@ -24,9 +24,8 @@ from fomkit.parallel.kernels import tensors_of
 from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
 from fomkit.parallel.transformer import TENSORS_OUTSIDE
 from fomkit.plan.coverage import UNPRICED, library_notes
-from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import SHORT_BYTE, Held, part_held
-from fomkit.plan.options import host_waited
+from fomkit.plan.options import host_notes
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_of
 from fomkit.plan.transformer_plan import HEAD, WORDS, Blocks, Pass, Stage, TransformerPlan, Work
@@ -270,8 +269,10 @@ class TransformerStep:
         spent = {name: busy.by_source.get(name, 0.0) for name in TIME_SOURCES}
         whole_s = sum(spent.values())
         covered = {**{name: seconds / whole_s for name, seconds in spent.items()}, UNPRICED: 0.0}
-        waited = [host_waited(self.plan.host_op_s)] * (busy.late_s > NOTABLE * compute.value)
-        told = (*library_notes(self.plan.machine), *waited)
+        told = (
+            *library_notes(self.plan.machine),
+            *host_notes(self.plan.host_op_s, busy.late_s, busy.work_s.value),
+        )
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,

@@ -415,8 +415,9 @@ def profile_summary(model: ModelProfile) -> Answer:
     ops, work = costed.assign(work=costed["flop"] * costed["count"]), work_per_pass(costed)
     device = model.traced_with["device"]
     made = _TRACED.get(device, f"traced in its own run on the {device}")
+    sizes = ", ".join(f"{name} {size:,}" for name, size in model.sizes.items()) or "sizes fixed"
     lines = [
-        f"{model.name}: {model.title}, batch {model.batch}, {made}",
+        f"{model.name}: {model.title}, {sizes}, {made}",
         f"parameters: {model.parameters_total:,}, of them trainable {model.parameters_trainable:,}",
         f"work: {'at least ' if model.at_least else ''}"
         + ", ".join(f"{name} {format_quantity(flop, 'flop')}" for name, flop in work.items()),
