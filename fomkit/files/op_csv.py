@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fomkit.core.errors import FomkitError, nearest_names
 from fomkit.files.csv import escape_cell, escape_foreign, number_cell, parse_number, read_rows, shown, unescape
-from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, cell_dtype, column_names
+from fomkit.ops.tables import LINE, PLAIN_TABLES, SIZED, TITLES, column_names, table_of_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,8 +100,7 @@ def read_numbered_table(
         raise FomkitError(
             str(path), f"has a header and no rows. At least one row of {TITLES[table]} was expected."
         )
-    index = pd.Index(lines, dtype="int64", name=LINE)
-    columns = {}
+    columns = dict[str, list[float | str]]()
     for name, column in zip(header, zip(*body, strict=True), strict=True):
         values: list[float | str] = list(column)
         own, units = in_seconds.get(name, (name, 0.0))
@@ -110,8 +109,9 @@ def read_numbered_table(
             values = [float(cell) / units for cell in values] if units else values
         elif name in known:
             values = [*map(unescape, column)]
-        columns[own] = pd.Series(values, index, dtype=cell_dtype(values, own in numbers))
-    return pd.DataFrame(columns)
+        columns[own] = values
+    found = table_of_columns(columns, numbers, len(lines))
+    return found.set_axis(pd.Index(lines, dtype="int64", name=LINE))
 
 
 def read_table(path: Path, table: str, extra: Collection[str] = ()) -> pd.DataFrame:

@@ -71,12 +71,13 @@ def _kind_errors(data: pd.DataFrame, where: str, empty: Mapping[str, Flags]) -> 
         place = row_place(where, data.index, int((cells == kind).argmax()))
         yield FomkitError(place, f"{kind!r} is not a kind of op. {nearest_names(kind, KINDS)}")
     for kind in filter(KINDS.__contains__, present):
+        is_kind = cells == kind
         for name in KINDS[kind].dimensions:
             if name not in data.columns:
                 yield FomkitError(where, f"the column {name!r} is missing, which kind {kind} needs. Add it.")
                 continue
             is_empty = empty[name] if name in empty else data[name].isna().to_numpy()
-            if (bad := (cells == kind) & is_empty).any():
+            if (bad := is_kind & is_empty).any():
                 place = row_place(where, data.index, int(bad.argmax()))
                 yield FomkitError(place, f"{name!r} is empty, which kind {kind} needs. Fill it.")
 

@@ -373,9 +373,24 @@ def _code_line(text: str) -> CodeLine:
     return CodeLine(text[: place.start()], int(place[1]), place[2] or "", count)
 
 
-def cell_dtype(cells: list[float | str], number: bool) -> str:
-    """Return the type of a column's array: numbers, unless an expression occurs among them."""
-    return "float64" if number and not any(isinstance(cell, str) for cell in cells) else "object"
+def table_of_columns(columns: Mapping[str, Sequence[Any]], numbers: Collection[str], rows: int) -> pd.DataFrame:
+    """Make a table of columns of ``rows`` cells each.
+
+    Columns in ``numbers`` are float64, or objects where an expression occurs; other columns are objects. All
+    columns of a type are put in at once: each takes pandas longer than all cells of a small table.
+    """
+    import numpy as np
+    import pandas as pd
+
+    floats, objects = dict[str, Sequence[Any]](), dict[str, Sequence[Any]]()
+    for name, cells in columns.items():
+        is_number = name in numbers and not any(isinstance(cell, str) for cell in cells)
+        (floats if is_number else objects)[name] = cells
+    blocks = [
+        pd.DataFrame(np.array([*held.values()], dtype).reshape(len(held), rows).T, columns=[*held], dtype=dtype)
+        for held, dtype in ((floats, "float64"), (objects, "object"))
+    ]
+    return pd.concat(blocks, axis=1)[[*columns]]
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collection[str] = ()) -> pd.DataFrame:
@@ -383,17 +398,16 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], table: str, extra: Collecti
 
     Number columns are float64, or objects where an expression occurs.
     """
-    import pandas as pd
-
-    numbers, columns = {*column_names(table, "number"), *extra}, {}
+    numbers, columns = {*column_names(table, "number"), *extra}, dict[str, Sequence[Any]]()
+    given = set[str]().union(*rows)
     for name in (*extra, *column_names(table)):
-        values: list[Any] = [row.get(name) for row in rows]
+        empty = nan if name in numbers else ""
+        values: list[Any] = [row.get(name) for row in rows] if name in given else [None] * len(rows)
+        values = [empty if one is None else one for one in values]
         if name in numbers:
-            values = [one if isinstance(one, str) else nan if one is None else float(one) for one in values]
-        else:
-            values = ["" if one is None else one for one in values]
-        columns[name] = pd.Series(values, dtype=cell_dtype(values, name in numbers))
-    return pd.DataFrame(columns)
+            values = [one if isinstance(one, str) else float(one) for one in values]
+        columns[name] = values
+    return table_of_columns(columns, numbers, len(rows))
 
 
 def empty_table(table: str) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def torch() -> Any:
-    return pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
+    torch = pytest.importorskip("torch", reason="the tracer's tests need PyTorch: pip install '.[torch]'")
+    importlib.import_module("torch._dynamo")  # any optimizer loads it
+    gc.freeze()
+    return torch
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +24,16 @@ def keras() -> Any:
     """Return Keras on TensorFlow, or skip the test."""
     pytest.importorskip("tensorflow", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
     return pytest.importorskip("keras", reason="Keras's tests need TensorFlow: pip install '.[tensorflow]'")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects_are_searched() -> None:
+    """Exclude what other files have loaded from each trace's search for caches of tensors without data.
+
+    The search of a million objects takes longer than to trace a small model.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

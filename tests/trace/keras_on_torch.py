@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -17,6 +18,7 @@ def main() -> None:
 
     from fomkit.frontends.profile import profile_workload
 
+    gc.freeze()  # as in conftest.py: each trace searches all other objects
     found = {}
     for pair in PAIRS:
         in_keras, _ = pair(keras, torch, int(sys.argv[2]))

@@ -403,7 +403,7 @@ class OwnStep:
     @property
     def model(self) -> Any:
         """The smallest model that has all weights the optimizers update, else those of each; None for none."""
-        models = [one for one in gc.get_objects() if isinstance(one, keras.Model)]
+        models = [one for one in gc.get_objects() if issubclass(type(one), keras.Model)]
 
         def smallest(*optimizers: Any) -> Any:
             updated = {id(one) for optimizer in optimizers for one in optimizer._trainable_variables}

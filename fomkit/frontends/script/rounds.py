@@ -273,7 +273,7 @@ def _yielded_by(function: Any) -> int | None:
     """Return how many items a generator of this function yields that has begun; None for any other function."""
     if not inspect.isgeneratorfunction(function):
         return None
-    live = (one for one in gc.get_objects() if isinstance(one, GeneratorType) and one.gi_code is function.__code__)
+    live = (one for one in gc.get_objects() if type(one) is GeneratorType and one.gi_code is function.__code__)
     found = {_yielded(one) for one in live if not one.gi_running}
     return found.pop() if len(found) == 1 else None
 
