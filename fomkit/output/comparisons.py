@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.interval import chance_text, level_text
 from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
 from fomkit.output.explained import energy_text
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
 from fomkit.output.values import UNFIT, format_interval, mark_of
 from fomkit.profiles.metrics import upper_bounds
 
@@ -351,6 +351,13 @@ def _score_cells(line: Entry) -> list[str]:
     ]  # fmt: skip
 
 
+def _aim_cells(aim: Entry) -> list[str]:
+    figure = aim["figure"]
+    ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
+    words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
+    return [*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED")]
+
+
 def validated_figure(value: float | None, figure: str) -> str:
     """Format a scored figure: a share in percent, a factor or a score unchanged."""
     if value is None:
@@ -404,23 +411,11 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     aims = content["aims"]
     met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
     page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
-    table = table_of_numbers(_AIM)
-    for aim in aims:
-        figure = aim["figure"]
-        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
-        words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
-        table.add_row(*cells, style="" if aim["met"] else "bold")
-    page.table(table)
+    page.rows_of_numbers(_AIM, map(_aim_cells, aims), ("" if aim["met"] else "bold" for aim in aims))
     sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)
-        table = table_of_numbers(_LINE)
-        peers = table.columns[-1]
-        peers.no_wrap, peers.overflow = False, "fold"
-        for line in lines:
-            table.add_row(*_score_cells(line))
-        page.table(table)
+        page.rows_of_numbers(_LINE, map(_score_cells, lines))
     add_published(page, content["published"])
     page.line("")
     page.lines(content["said"])

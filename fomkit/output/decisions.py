@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fomkit.core.interval import alone_text, chance_text
 from fomkit.core.units import by_key, count_text, format_number, format_quantity
 from fomkit.merit.fom import REACHED
-from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
+from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes
 from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
 
@@ -175,22 +175,23 @@ def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
 
 
 def _changes(content: SolveContent, page: Page) -> None:
-    table = new_table(
-        ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
-         figure("changes.probability"), "why not"]
-    )  # fmt: skip
+    rows = list[list[str]]()
     for change in content["changes"]:
-        unit, reached = change["unit"], change["reached"]
+        unit = change["unit"]
         needed, factor = "cannot" if change["proved"] else "not found", ""
         if change["needed"] is not None and change["factor"] is not None:
             needed, factor = format_setting(change["needed"], unit, 4), _factor_text(change["factor"])
-        table.add_row(
+        rows.append([
             change["parameter"], format_setting(change["setting"], unit), needed, factor,
             *_goal_cells(change["then"], change["probability"], content["figure"]),
-            change["why"] or ("does not fit" if reached and change["does_not_fit"] else ""),
-            style="" if reached else "dim",
-        )  # fmt: skip
-    page.table(table, ("interval", *map(title_of, ("changes.factor", "setting", "then"))))
+            change["why"] or ("does not fit" if change["reached"] and change["does_not_fit"] else ""),
+        ])  # fmt: skip
+    page.rows(
+        ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
+         figure("changes.probability"), "why not"],
+        rows, ("interval", *map(title_of, ("changes.factor", "setting", "then"))),
+        ("" if change["reached"] else "dim" for change in content["changes"]),
+    )  # fmt: skip
     page.lines(
         f"{change['parameter']} {format_setting(change['needed'], change['unit'])}: {change['does_not_fit']}"
         for change in content["changes"]

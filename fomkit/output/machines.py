@@ -18,7 +18,7 @@ from fomkit.core.units import (
     memory_text,
 )
 from fomkit.output.money import energy_facts, price_rate
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
+from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes
 from fomkit.output.values import format_interval, job_words, with_ends
 from fomkit.plan.op_tables import ROLE_WORDS
 
@@ -243,15 +243,13 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
         _add_coverage(page, coverage)
         page.heading("errors of ops whose whole shape group was removed from the table", "")
         columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
-        table = table_of_numbers([*_FAMILY, *columns])
+        rows = list[list[str]]()
         for kind in coverage["kinds"]:
-            for family in coverage["families"]:
-                if family["kind"] == kind["kind"]:
-                    table.add_row(*_family(family), *_error_cells(family["errors"]))
-            table.add_row(
-                kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True
-            )
-        page.table(table)
+            alike = (family for family in coverage["families"] if family["kind"] == kind["kind"])
+            rows += [[*_family(family), *_error_cells(family["errors"])] for family in alike]
+            rows += [[kind["kind"], "all", "", "", *_error_cells(kind["errors"])], []]
+        styles = ("bold" if row[1:2] == ["all"] else "" for row in rows)
+        page.rows_of_numbers([*_FAMILY, *columns], rows[:-1], styles)
         page.line("hits: of intervals derived only from the errors of the other folds")
     elif coverage is not None:
         page.line("shape coverage: none, because no row is for all ops of its kind and sizes")
@@ -270,19 +268,18 @@ def _mebibyte_cell(byte: float | None) -> str:
 
 def _role_table(page: Page, content: view.Memory) -> None:
     passes, totals = content["passes"], content["totals"]
-    table = new_table(["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)])
     roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
-    for role in roles:
-        cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
-        if any(cells):
-            table.add_row(ROLE_WORDS.get(role, role), *map(_mebibyte_cell, cells))
-    if passes:
-        table.add_section()
-        table.add_row("together", "", *(_mebibyte_cell(one["byte"]) for one in passes.values()), style="bold")
-    elif content["part"] is not None or "activation" in totals:
-        table.add_section()
-        table.add_row("together", _mebibyte_cell(sum(byte or 0.0 for byte in totals.values())), style="bold")
-    page.table(table)
+    by_role = {role: [totals.get(role), *(one["roles"].get(role) for one in passes.values())] for role in roles}
+    rows = [
+        [ROLE_WORDS.get(role, role), *map(_mebibyte_cell, cells)] for role, cells in by_role.items() if any(cells)
+    ]
+    together = ["", *(_mebibyte_cell(one["byte"]) for one in passes.values())]
+    if not passes and (content["part"] is not None or "activation" in totals):
+        together = [_mebibyte_cell(sum(byte or 0.0 for byte in totals.values()))]
+    rows += [[], ["together", *together]] if any(together) else []
+    styles = ("bold" if row[:1] == ["together"] else "" for row in rows)
+    heads: list[Header] = ["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)]
+    page.rows(heads, rows, styles=styles)
 
 
 def _room_line(room: view.Room, samples: int | None) -> str:
