@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,8 @@ from fomkit.core.interval import chance_text, level_text
 from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
 from fomkit.output.explained import energy_text
 from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
-from fomkit.output.values import UNFIT, format_interval, mark_of
-from fomkit.profiles.metrics import upper_bounds
+from fomkit.output.values import UNFIT, format_interval, mark_of, numbered
+from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -46,16 +46,18 @@ def _compared_interval(span: Ends | None, quantity: str) -> str:
     return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 
-def _claim_cells(cell: grid.ComparedCell) -> list[str]:
+def _claim_cells(cell: grid.ComparedCell, sources: Mapping[str, int]) -> list[str]:
     quantity, error, ratio, modelled = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
     measured, projected = _compared_text(cell["measured"], quantity), "" if ratio is None else "unknown"
     if ratio is not None and modelled is not None:
         projected = f"{format_number(modelled['value'], 3)}× ({format_interval(modelled, None)})"
     return [
-        cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
+        cell["model"], cell["machine"], "" if cell["batch"] is None else f"{cell['batch']:,}",
+        measured if cell["basis"] == "measured" else f"[{measured}]",
         _compared_text(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
         "" if error is None else f"{error:+.0%}", "" if ratio is None else f"{format_number(ratio, 3)}×",
         projected, cell["claim"] or "none", cell["agrees"] or "", cell["cause"],
+        " ".join(f"[{sources[source]}]" for source in cell["sources"]),
     ]  # fmt: skip
 
 
@@ -130,12 +132,16 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
     base = content["baseline"] or "none"
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
     if cells:
-        page.line(f"projected and measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
-        page.rows(
-            ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
-             figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time"],
-            map(_claim_cells, content["cells"]),
+        sources = numbered(source for cell in content["cells"] for source in cell["sources"])
+        ratios = f"; ratios to {content['baseline']}" if content["baseline"] else ""
+        page.line(f"projected and measured: {', '.join(quantities)}{ratios}; [ ] = not measured")
+        page.filled_rows(
+            ["model", "machine", figure("batch"), figure("cells.measured"), figure("cells.projected"), "interval",
+             figure("error"), figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time",
+             "source"],
+            [_claim_cells(cell, sources) for cell in content["cells"]], first_out=("source", title_of("batch")),
         )  # fmt: skip
+        page.lines(f"[{place}] {source}" for source, place in sources.items())
     else:
         unit_text = f"times as fast as {base}, measured | projected"
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])

@@ -19,7 +19,7 @@ from fomkit.core.units import (
 )
 from fomkit.output.money import energy_facts, price_rate
 from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes
-from fomkit.output.values import format_interval, job_words, with_ends
+from fomkit.output.values import format_interval, job_words, numbered, with_ends
 from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:
@@ -133,10 +133,10 @@ def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[s
     return text, ridge, *_origin(fact)
 
 
-def _add_facts(page: Page, content: view.MachineView) -> None:
-    facts = content["facts"]
+def add_facts(page: Page, facts: view.Facts, scopes: Sequence[str]) -> None:
+    """Add the table of a machine's facts and their numbered sources; ``scopes``: those that it has."""
     rows = list(_fact_rows(facts))
-    sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
+    sources = numbered(row[-1] for row in rows)
     page.rows_of_numbers(
         ["fact", "value", figure("ridge_point"), "basis", ("source", "right")],
         ((*cells, f"[{sources[source]}]" if source else "") for *cells, source in rows),
@@ -148,7 +148,7 @@ def _add_facts(page: Page, content: view.MachineView) -> None:
     page.line(
         f"devices in a node: {'unknown' if devices is None else devices}; "
         f"nodes: {'unknown' if nodes is None else up}; "
-        f"links: {len(facts['links']) or 'none stated'}; scopes: {', '.join(content['scopes'])}"
+        f"links: {len(facts['links']) or 'none stated'}; scopes: {', '.join(scopes)}"
     )
 
 
@@ -217,27 +217,31 @@ def _error_cells(errors: CrossValidationErrors | None) -> list[str]:
     return [f"{errors['ops']:,}", *rates, f"{errors['hit_rate']:.0%}"]
 
 
+def add_tables(page: Page, tables: view.Tables | None) -> None:
+    """Add the number of a machine's timings by family, and where they are from."""
+    if tables is None:
+        page.line("timings: none; facts only")
+        return
+    page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
+    sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
+    page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
+    if own := tables["rows_of_one_op"]:
+        only = agree(own, "is for the op that it names only/are for the op that they name only")
+        page.line(f"of these, {count_text(own, 'row')} {only}")
+    for name in ("libraries", "sources", "harnesses"):
+        page.line(f"{name} (rows): {_counted_names(tables[name])}")
+    if tables["corrected"]:
+        page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
+
+
 def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/show/1`` of a machine as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
     if content["device_of"]:
         page.line(f"device: {content['device_of']}; facts, timings and fits come from that profile")
-    _add_facts(page, content)
-    if content["timings"] is None:
-        page.line("timings: none; facts only")
-    else:
-        tables = content["timings"]
-        page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
-        sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
-        page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
-        if own := tables["rows_of_one_op"]:
-            only = agree(own, "is for the op that it names only/are for the op that they name only")
-            page.line(f"of these, {count_text(own, 'row')} {only}")
-        page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
-        page.line(f"sources (rows): {_counted_names(tables['sources'])}")
-        if tables["corrected"]:
-            page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
+    add_facts(page, content["facts"], content["scopes"])
+    add_tables(page, content["timings"])
     coverage = content["coverage"]
     if coverage is not None and coverage["families"]:
         _add_coverage(page, coverage)

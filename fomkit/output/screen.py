@@ -141,8 +141,8 @@ class Table:
         )
 
 
-LABEL = 24
-"""Width of labels from which other columns of a narrow table are kept, and the labels broken."""
+LABEL = 36
+"""Width up to which labels are kept whole; longer ones are broken before columns of a narrow table are dropped."""
 
 
 class _Cells:
@@ -158,7 +158,7 @@ class _Cells:
         words = texts if whole else [word for text in texts for word in text.split()]
         self.least, self.widest = max(map(len, words), default=0), max(map(len, texts))
         if numbers and place == 0:
-            self.least = min(self.least, LABEL)
+            self.least = min(self.widest, LABEL)
 
 
 def _fitting(columns: Sequence[_Cells], width: int, gap: int) -> list[_Cells]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
@@ -21,6 +21,11 @@ UNFIT = "†"
 def mark_of(one: Entry) -> str:
     """Return the mark of an entry whose step does not fit the device's memory; "" for others."""
     return f" {UNFIT}" if one["fits"] is False else ""
+
+
+def numbered(sources: Iterable[str]) -> dict[str, int]:
+    """Return the number of each distinct source of a table's rows; the sources are listed below the table."""
+    return {source: place for place, source in enumerate(dict.fromkeys(filter(None, sources)), 1)}
 
 
 def seconds(value: float, digits: int = 4) -> str:
