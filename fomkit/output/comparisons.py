@@ -96,7 +96,7 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
     models: dict[str, dict[str, grid.ComparedCell]] = {}
     for cell in cells:
         models.setdefault(cell["model"], {}).setdefault(cell["machine"], cell)
-    page.rows_of_numbers(
+    page.rows(
         ["model", ("device's share", _RIGHT), *((name, _RIGHT) for name in machines)],
         (
             (model, _device_share(by.values()), *(_ratio_cell(by.get(name)) for name in machines))
@@ -247,7 +247,7 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     """
     page = Page(screen)
     page.line("Steps of models, timed here and estimated on the profile measured here:", "bold")
-    page.rows_of_numbers(_MODELS, map(_model_cells, content["models"]))
+    page.rows(_MODELS, map(_model_cells, content["models"]))
     for line in content["lines"]:
         page.line(
             f"{line['comparison']}: median error {_percent(line['median'])}, bias {_signed(line['bias'])}, "
@@ -256,7 +256,7 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
         )
     if content["ratios"]:
         page.heading("The step on one thread, relative to another way of running it, as if on two machines:")
-        page.rows_of_numbers(
+        page.rows(
             _RATIOS,
             ((one["model"], one["precision"] or f"{one['threads']} threads", f"{one['timed']:.2f}",
               f"{one['projected']:.2f}", _signed(one["error"])) for one in content["ratios"]),
@@ -392,7 +392,7 @@ def _published_value(value: float, unit: str) -> str:
 def add_published(page: Page, entries: Sequence[Entry]) -> None:
     """Add published steps and activations beside the projected ones, and their sources."""
     page.heading("Megatron-LM as published: steps and activations of many devices")
-    page.rows_of_numbers(_PUBLISHED, map(published_cells, entries))
+    page.rows(_PUBLISHED, map(published_cells, entries))
     page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in entries))}")
 
 
@@ -417,11 +417,11 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     aims = content["aims"]
     met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
     page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
-    page.rows_of_numbers(_AIM, map(_aim_cells, aims), ("" if aim["met"] else "bold" for aim in aims))
+    page.rows(_AIM, map(_aim_cells, aims), styles=("" if aim["met"] else "bold" for aim in aims))
     sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)
-        page.rows_of_numbers(_LINE, map(_score_cells, lines))
+        page.rows(_LINE, map(_score_cells, lines))
     add_published(page, content["published"])
     page.line("")
     page.lines(content["said"])

@@ -18,8 +18,8 @@ from fomkit.core.units import (
     memory_text,
 )
 from fomkit.output.money import energy_facts, price_rate
-from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes
-from fomkit.output.values import format_interval, job_words, numbered, with_ends
+from fomkit.output.screen import PLAIN, Column, Entry, Header, Page, Screen, figure, named_sizes
+from fomkit.output.values import format_interval, job_words, numbered, with_ends, word_of
 from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ _FAMILY = ("kind", "dtype", "engine", "pass")
 def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
     """Format a list of machines, the newest first, with their evidence, memory and number formats."""
     page = Page(screen)
-    page.rows(
-        ["year", "name", "known by", "memory", "bandwidth", "formats", "title"],
-        ((str(row["year"] or ""), row["name"], row["evidence"], _fact_text(row["capacity_byte"], "byte"),
-          _fact_text(row["byte_per_s"], "byte_per_s"), " ".join(row["formats"]), row["title"])
-         for row in content["machines"]),
-        first_out=("title", "formats"),
+    page.columns(
+        [word_of("year"), word_of("name"), word_of("evidence", "known by"),
+         Column("memory", "", lambda row: _fact_text(row["capacity_byte"], "byte")),
+         Column("bandwidth", "", lambda row: _fact_text(row["byte_per_s"], "byte_per_s")),
+         Column("formats", "", lambda row: " ".join(row["formats"]), 1), word_of("title", rank=2)],
+        content["machines"],
     )  # fmt: skip
     page.line("fomkit show NAME: all facts with sources; fomkit estimate MODEL --target NAME: times of a model")
     return page.text()
@@ -137,7 +137,7 @@ def add_facts(page: Page, facts: view.Facts, scopes: Sequence[str]) -> None:
     """Add the table of a machine's facts and their numbered sources; ``scopes``: those that it has."""
     rows = list(_fact_rows(facts))
     sources = numbered(row[-1] for row in rows)
-    page.rows_of_numbers(
+    page.rows(
         ["fact", "value", figure("ridge_point"), "basis", ("source", "right")],
         ((*cells, f"[{sources[source]}]" if source else "") for *cells, source in rows),
     )
@@ -179,7 +179,7 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
     wide, narrow = page.screen.width >= WIDE, page.screen.width < NARROW
     works: Sequence[_Work] = ("flop",) if narrow else ("flop", "byte")
     families = coverage["families"]
-    page.rows_of_numbers(
+    page.rows(
         [*_FAMILY, figure("ops"), *(works if wide else ()), *((f"decades\nof {name}", "right") for name in works),
          figure("spacing"), figure("near"), figure("near_flop_share")],
         (_coverage_cells(family, works, wide, 1 if narrow else 2) for family in families),
@@ -224,7 +224,7 @@ def add_tables(page: Page, tables: view.Tables | None) -> None:
         return
     page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
     sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
-    page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
+    page.rows([*_FAMILY, figure("rows")], sections)
     if own := tables["rows_of_one_op"]:
         only = agree(own, "is for the op that it names only/are for the op that they name only")
         page.line(f"of these, {count_text(own, 'row')} {only}")
@@ -253,7 +253,7 @@ def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> st
             rows += [[*_family(family), *_error_cells(family["errors"])] for family in alike]
             rows += [[kind["kind"], "all", "", "", *_error_cells(kind["errors"])], []]
         styles = ("bold" if row[1:2] == ["all"] else "" for row in rows)
-        page.rows_of_numbers([*_FAMILY, *columns], rows[:-1], styles)
+        page.rows([*_FAMILY, *columns], rows[:-1], styles=styles)
         page.line("hits: of intervals derived only from the errors of the other folds")
     elif coverage is not None:
         page.line("shape coverage: none, because no row is for all ops of its kind and sizes")

@@ -347,7 +347,7 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
     page.line(f"convolutions of one step by method{target}, {named_sizes(content)}; one execution each, in order")
     page.columns(_method_columns(content["target"] is not None), content["layers"])
     page.line("")
-    page.rows_of_numbers(
+    page.rows(
         ["method", figure("possible_in"), figure("best_in"), figure("largest_workspace_byte"), "not possible"],
         (
             [method["title"], f"{method['possible_in']:,.0f}",
@@ -379,12 +379,12 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
         known = "known " if content["at_least"] else ""
         page.heading(f"the ops with {shares:.1%} of a step's {known}{flop}")
         rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
-        page.rows_of_numbers(["op", *sums], rows)
+        page.rows(["op", *sums], rows)
     if products:
         page.heading(f"sizes of their products{f', {LISTED} of {len(products)}' * (len(products) > LISTED)}")
         sides = [name for name in "mnk" if any("m" in one for one in products[:LISTED])]
         heads = [*((side.upper(), "right") for side in sides), *sums]
-        page.rows_of_numbers(["product", *heads], [_product_cells(one, sides) for one in products[:LISTED]])
+        page.rows(["product", *heads], [_product_cells(one, sides) for one in products[:LISTED]])
         page.line("")
     return page.text()
 

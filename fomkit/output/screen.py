@@ -14,7 +14,8 @@ from fomkit.profiles.metrics import title_of
 
 Entry = Mapping[str, Any]
 """A block of the content that ``--json`` prints."""
-MAX_COLUMN = 70
+MAX_COLUMN, GAP = 70, 2
+"""Largest width of a column of words, and blanks between columns."""
 Header = str | tuple[str, str]
 """A column's text, and "right" for a column of numbers."""
 
@@ -42,7 +43,7 @@ PLAIN, PAGE = Screen(), Screen(html=True)
 _NOT_SHOWN = dict.fromkeys(map(ord, "\a\b\v\f\r\x1b"))
 """Characters that move a terminal's cursor, which the text has without them."""
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "yellow": "33"}
-_NUMBER = re.compile(r"[-+≥≤<>~(]?\d.{0,30}")
+_NUMBER = re.compile(r"[-+≥≤<>~(]?\d.{0,30}|unknown|under 1 % wide|no spread stated")
 """Matches a cell with a number, its interval and its unit, which is not wrapped; longer cells are sentences."""
 _OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 
@@ -74,14 +75,12 @@ class Table:
 
     `rows` (cells, style): of each row; cells that are missing at its end are empty, none are an empty line.
     `ranks`: of the columns, as in `Column`.
-    `numbers`: columns are closer, and the first is of labels, which are broken before others are dropped.
     `widest`: characters from which a cell with words is wrapped.
     """
 
     headers: Sequence[Header]
     rows: Sequence[tuple[Sequence[str], str]]
     ranks: Sequence[int] = ()
-    numbers: bool = False
     widest: int = MAX_COLUMN
 
     def _columns(self) -> list[_Cells]:
@@ -91,28 +90,28 @@ class Table:
             [row[place] if place < len(row) else "" for row, _ in self.rows if row] for place in range(len(heads))
         ]
         return [
-            _Cells(text, side == "right", rank, column, self.numbers, place)
+            _Cells(text, side == "right", rank, column, place)
             for place, ((text, side), rank, column) in enumerate(zip(heads, ranks, cells, strict=True))
         ]
 
     def lines(self, screen: Screen) -> tuple[list[tuple[str, str]], list[str]]:
         """Return the lines with their styles, and the headers of the columns that are left out."""
-        columns, gap = self._columns(), 2 if self.numbers or not any(self.headers) else 3
-        kept = _fitting(columns, screen.width, gap) if screen.breaks else columns
-        widths = _widths(kept, screen.width - gap * (len(kept) - 1), self.widest)
+        columns = self._columns()
+        kept = _fitting(columns, screen.width) if screen.breaks else columns
+        widths = _widths(kept, screen.width - GAP * (len(kept) - 1), self.widest)
 
         def laid(cells: Sequence[str], style: str) -> Iterator[tuple[str, str]]:
             parts = [_broken_cell(cells[one.place], width) for one, width in zip(kept, widths, strict=True)]
             for line in zip_longest(*parts, fillvalue=""):
                 placed = zip(kept, line, widths, strict=True)
                 texts = (part.rjust(width) if one.right else part.ljust(width) for one, part, width in placed)
-                yield (" " * gap).join(texts), style
+                yield (" " * GAP).join(texts), style
 
         found = list[tuple[str, str]]()
         if any(one.header for one in columns):
             high = max(one.header.count("\n") for one in columns)
             found += laid(["\n" * (high - one.header.count("\n")) + one.header for one in columns], "bold")
-            found.append(("─" * (sum(widths) + gap * (len(widths) - 1)), ""))
+            found.append(("─" * (sum(widths) + GAP * (len(widths) - 1)), ""))
         for cells, style in self.rows:
             found += laid([*cells, *[""] * (len(columns) - len(cells))], style) if cells else [("", "")]
         headers = [one.header for one in columns]
@@ -148,23 +147,21 @@ LABEL = 36
 class _Cells:
     """A column with its cells: the width that it needs so that no number and no word is broken, and its widest."""
 
-    def __init__(
-        self, header: str, right: bool, rank: int, cells: Sequence[str], numbers: bool, place: int
-    ) -> None:
+    def __init__(self, header: str, right: bool, rank: int, cells: Sequence[str], place: int) -> None:
         self.header, self.right, self.rank, self.place = header, right, rank, place
         filled = list(filter(None, cells))
         texts = [*header.split("\n"), *(line for cell in filled for line in cell.split("\n"))]
         whole = right or bool(filled and all(map(_NUMBER.fullmatch, filled)))
         words = texts if whole else [word for text in texts for word in text.split()]
         self.least, self.widest = max(map(len, words), default=0), max(map(len, texts))
-        if numbers and place == 0:
+        if place == 0:
             self.least = min(self.widest, LABEL)
 
 
-def _fitting(columns: Sequence[_Cells], width: int, gap: int) -> list[_Cells]:
+def _fitting(columns: Sequence[_Cells], width: int) -> list[_Cells]:
     """Drop columns until the others fit; two stay."""
     kept = list(columns)
-    while len(kept) > 2 and sum(one.least + gap for one in kept) - gap > width:
+    while len(kept) > 2 and sum(one.least + GAP for one in kept) - GAP > width:
         kept.remove(max(reversed(kept), key=lambda one: one.rank))
     return kept
 
@@ -270,17 +267,23 @@ class Page:
         filled = [any(column) for column in zip(*rows, strict=True)]
         self.rows([*compress(headers, filled)], (compress(row, filled) for row in rows), first_out)
 
-    def rows_of_numbers(
-        self, headers: Sequence[Header], rows: Iterable[Iterable[str]], styles: Iterable[str] = ()
+    def columns(
+        self,
+        columns: Sequence[Column],
+        entries: Iterable[Any],
+        styles: Iterable[str] = (),
+        *,
+        filled: bool = False,
     ) -> None:
-        """Add a table of rows of numbers, each with a label."""
-        self.table(Table(headers, _styled(rows, styles), numbers=True))
+        """Add a table with a row for each entry; None is an empty line.
 
-    def columns(self, columns: Sequence[Column], entries: Iterable[Any], styles: Iterable[str] = ()) -> None:
-        """Add a table of numbers with a row for each entry; None is an empty line."""
-        heads = [(one.header, one.side) for one in columns]
-        rows = ([] if entry is None else [one.write(entry) for one in columns] for entry in entries)
-        self.table(Table(heads, _styled(rows, styles), [one.rank for one in columns], numbers=True))
+        `filled`: leave out the columns that no row fills.
+        """
+        rows = [[] if entry is None else [one.write(entry) for one in columns] for entry in entries]
+        kept = [not filled or any(row[place] for row in rows) for place in range(len(columns))]
+        heads, ranks = [(one.header, one.side) for one in columns], [one.rank for one in columns]
+        shown = _styled((compress(row, kept) for row in rows), styles)
+        self.table(Table([*compress(heads, kept)], shown, [*compress(ranks, kept)]))
 
     def text(self) -> str:
         """Return everything added so far, without spaces at the ends of lines."""
