@@ -364,7 +364,7 @@ def test_no_cap_is_stated_where_ops_beat_their_floors() -> None:
     text = " ".join(advice.summary(tried=True).split())
     assert least["share_without_bound"] > 0.5
     assert "cannot save more" not in text
-    assert f"For {least['share_without_bound']:.0%} of the device's time no bound is known" in text
+    assert f"For {least['share_without_bound']:.1%} of the device's time no bound is known" in text
     assert use["peak_fraction"]["value"] > 1
     assert "it uses" not in text
     assert "Winograd and FFT convolutions need fewer flop than the direct ones" in text

@@ -87,8 +87,8 @@ def test_an_estimate_carries_every_table_and_tells_itself() -> None:
     assert one.step.low < one.step.value < one.step.high
     assert one.summary().startswith("resnet50 on v100: 3.58 days a run (")
     page = one._repr_html_()
-    assert page.startswith("<table>")
-    assert "resnet50" in page
+    assert page.startswith('<p class="bold">resnet50 on v100: 3.58 days a run (')
+    assert "<td>resnet50</td>" in page
 
 
 def test_a_larger_batch_takes_longer_a_step_and_less_a_sample() -> None:

@@ -501,7 +501,7 @@ def test_workbook_and_report_mark_it(tmp_path: Path) -> None:
     ]
     assert any(text.startswith("caveat: this rate is not possible: vgg16 does not fit") for text in texts)
     assert any(text.startswith("does not fit the memory, ") for text in texts)
-    assert "† does not fit the memory" in made._repr_html_()
+    assert "† vgg16 on v100: does not fit" in made._repr_html_()
     from fomkit.verbs.report.words import claim_of
 
     assert claim_of(made.estimates[0]).bound.startswith("It cannot run: the step does not fit")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fomkit.core.interval import level_text
 from fomkit.core.units import format_number, format_quantity, memory_text
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, named_sizes
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, Table, named_sizes
+from fomkit.output.values import format_plain, interval_words, percent, with_ends
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from fomkit.whatif.slow_ops import SlowOp
 
 WIDTH = 80
-"""Width at which sentences are wrapped; a narrower terminal wraps them earlier."""
-_INDENT = 11
+"""Width at which text is wrapped; a narrower terminal wraps it earlier."""
 
 _VERDICTS = {
     "well": "Well.", "partly": "Partly.", "poorly": "Poorly.",
@@ -35,27 +35,11 @@ _ROLES = {
 }  # fmt: skip
 
 
-def _in_s(value: float) -> str:
-    sign = "-" if value < 0 else ""
-    return f"{sign}{format_quantity(abs(value), 'time_s', 3)}" if value else "0 s"
-
-
-def _percent(share: float) -> str:
-    if 0 < share < 0.0005:
-        return "<0.1"
-    return f"{100 * share:.0f}" if abs(share) >= 0.095 or share == 0 else f"{100 * share:.1f}"
+_in_s = partial(format_plain, dimension="time_s", digits=3)
 
 
 def _percents(span: Ends) -> str:
-    low, high = _percent(span["low"]), _percent(span["high"])
-    return f"{_percent(span['value'])}%" + (f" ({low} to {high}%)" if low != high else "")
-
-
-def _wrapped(page: Page, text: str, width: int, first: str = "", then: str = "", style: str = "") -> None:
-    wrapper = textwrap.TextWrapper(
-        width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    )
-    page.lines(wrapper.wrap(text), style)
+    return with_ends(span, percent)
 
 
 def _engine_rate(engine: advise.Engine | advise.Fastest) -> str:
@@ -104,7 +88,7 @@ def _memory_sentences(memory: advise.Carriers) -> Iterator[str]:
     if total is None:
         yield f"Only memory independent of the batch is known: {', '.join(roles)}. The layers are unknown."
         return
-    share_text = "" if room is None else f", {_percent(total / room)}% of the device"
+    share_text = "" if room is None else f", {percent(total / room)} of the device"
     role, byte = next(iter(memory["roles"].items()))
     yield f"The peak is {memory_text(total)}{share_text}; {byte / total:.0%} of it is {_ROLES.get(role, role)}."
     named = [
@@ -126,9 +110,9 @@ def _bound(least: advise.Least) -> str:
             f"device's time: at the machine's stated rates it is {_in_s(least['device_s'])}."
         )
     return (
-        f"For {_percent(unbounded)}% of the device's time no bound is known: its ops take less than flop / peak "
+        f"For {percent(unbounded)} of the device's time no bound is known: its ops take less than flop / peak "
         f"or byte / bandwidth (Winograd, FFT, caches), or have neither. In the rest, changes that keep ops, "
-        f"sizes, formats and algorithms save at most {_percent(saved)}% of the device's time."
+        f"sizes, formats and algorithms save at most {percent(saved)} of the device's time."
     )
 
 
@@ -149,16 +133,14 @@ def _best_sentences(content: advise.AdviceContent) -> Iterator[str]:
 
 
 def _stake(stake: advise.Stake, content: advise.AdviceContent) -> str:
-    span = stake["time_s"]
-    text = f"{'at most ' if stake['at_most'] else ''}{_in_s(span['value'])}"
-    text += f" ({_in_s(span['low'])} to {_in_s(span['high'])})" if span["low"] != span["high"] else ""
-    text += f" of each step, {_percents(stake['share'])}"
+    time = with_ends(stake["time_s"], _in_s)
+    text = f"{'at most ' * stake['at_most']}{time} of each step, {_percents(stake['share'])}"
     gain, rate = stake["unit_per_day"], content["unit_per_day"]
     if gain is None or rate is None:
         return text
     now = rate["value"]
     then, low, high = (format_number(now + gain[end], 3) for end in ("value", "low", "high"))
-    ends = f" ({low} to {high})" if low != high else ""
+    ends = f" ({low} … {high})" if low != high else ""
     return f"{text}; {format_number(now, 3)} → {then} a day{ends}"
 
 
@@ -184,9 +166,8 @@ def _op(entry: SlowOp) -> str:
     return f"{entry['sizes']}, {entry['pass_name']}: {time}; {source_text}; {place} {rows}"
 
 
-def _finding(page: Page, number: str, entry: advise.Found, content: advise.AdviceContent, width: int) -> None:
-    page.line("")
-    _wrapped(page, entry["says"], width, number, " " * len(number), "bold")
+def _finding(page: Page, number: str, entry: advise.Found, content: advise.AdviceContent) -> None:
+    page.heading(f"{number}{entry['says']}")
     lines = []
     if entry["stake"] is not None:
         lines.append(("at stake", _stake(entry["stake"], content)))
@@ -200,19 +181,18 @@ def _finding(page: Page, number: str, entry: advise.Found, content: advise.Advic
     if entry["column"]:
         lines.append(("column", entry["column"]))
     lines += [("ops" if place == 0 else "", _op(op)) for place, op in enumerate(entry["ops"])]
-    for name, text in lines:
-        if text:
-            _wrapped(page, text, width, f"  {name:<{_INDENT - 2}}", " " * _INDENT)
+    page.table(Table(["", "", ""], [(("", *pair), "") for pair in lines if pair[1]], widest=page.screen.width))
 
 
 def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, tried: bool = False) -> str:
     """Format ``fomkit/advise/1`` as text; ``tried``: also list rejected changes and those that do not apply."""
-    page, width, step = Page(screen), min(screen.width, WIDTH), content["step_s"]
-    interval = f"{level_text(content['interval'])} interval {_in_s(step['low'])} to {_in_s(step['high'])}"
+    page, step = Page(replace(screen, width=min(screen.width, WIDTH))), content["step_s"]
+    interval = interval_words(content["interval"], step, "time_s")
     per_day = content["unit_per_day"]
     runs = "" if per_day is None else f"; {format_number(per_day['value'], 3)} {content['unit']}s a day"
     where = f"{content['model']} on {content['target']}, {named_sizes(content)}, {content['precision']}"
-    page.line(f"{where}: a step takes {_in_s(step['value'])} ({interval}){runs}", "bold")
+    headline = Page(screen)
+    headline.line(f"{where}: a step takes {_in_s(step['value'])} ({interval}){runs}", "bold")
     answers = (
         ("Does the step use the device well?", _use(content)),
         ("Which layers and structures carry the memory?", _memory_sentences(content["memory"])),
@@ -220,29 +200,28 @@ def format_advice(content: advise.AdviceContent, screen: Screen = PLAIN, *, trie
     )
     for question, lines in answers:
         page.heading(question)
-        _wrapped(page, " ".join(lines), width, "  ", "  ")
+        page.line(f"  {' '.join(lines)}")
     advice = [finding for finding in content["findings"] if finding["state"] == "advice"]
     for number, one in enumerate(advice, 1):
-        _finding(page, f"{number}. ", one, content, width)
+        _finding(page, f"{number}. ", one, content)
     page.line("")
-    _wrapped(page, f"{content['overlap'].capitalize()}.", width)
+    page.line(f"{content['overlap'].capitalize()}.")
     if tried:
         for finding in content["findings"]:
             if finding["state"] == "rejected":
-                _finding(page, "- ", finding, content, width)
+                _finding(page, "- ", finding, content)
         page.line("")
         for finding in content["findings"]:
             if finding["state"] == "not_applicable":
                 text = f"{finding['rule']}: {finding['says'][0].lower()}{finding['says'][1:]}"
-                _wrapped(page, text, width, "- ", "  ")
+                page.line(f"- {text}")
     else:
         others = len(content["findings"]) - len(advice)
-        _wrapped(page, f"{others} other changes were rejected or do not apply; --all lists them.", width)
+        page.line(f"{others} other changes were rejected or do not apply; --all lists them.")
     if content["excludes"]:
-        _wrapped(page, f"Excluded, because not stated: {', '.join(content['excludes'])}.", width)
-    for note in content["deviations"]:
-        _wrapped(page, f"note: {note}", width)
-    return page.text()
+        page.line(f"Excluded, because not stated: {', '.join(content['excludes'])}.")
+    page.notes(content["deviations"])
+    return headline.text() + page.text()
 
 
 def lines_of_findings(content: advise.AdviceContent) -> list[Entry]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import chance_text, level_text
 from fomkit.core.units import BINARY, by_key, count_text, format_number, format_quantity
 from fomkit.output.explained import energy_text
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, table_of_numbers
-from fomkit.output.values import UNFIT, format_interval, mark_of
-from fomkit.profiles.metrics import upper_bounds
+from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
+from fomkit.output.values import UNFIT, format_interval, mark_of, numbered
+from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
     from fomkit.plan.content import Ends
@@ -46,16 +46,18 @@ def _compared_interval(span: Ends | None, quantity: str) -> str:
     return format_interval(span, None if quantity == "sample_per_s" else "time_s")
 
 
-def _claim_cells(cell: grid.ComparedCell) -> list[str]:
+def _claim_cells(cell: grid.ComparedCell, sources: Mapping[str, int]) -> list[str]:
     quantity, error, ratio, modelled = cell["quantity"], cell["error"], cell["ratio"], cell["projected_ratio"]
     measured, projected = _compared_text(cell["measured"], quantity), "" if ratio is None else "unknown"
     if ratio is not None and modelled is not None:
         projected = f"{format_number(modelled['value'], 3)}× ({format_interval(modelled, None)})"
     return [
-        cell["model"], cell["machine"], measured if cell["basis"] == "measured" else f"[{measured}]",
+        cell["model"], cell["machine"], "" if cell["batch"] is None else f"{cell['batch']:,}",
+        measured if cell["basis"] == "measured" else f"[{measured}]",
         _compared_text(cell["projected"], quantity), _compared_interval(cell["projected"], quantity),
         "" if error is None else f"{error:+.0%}", "" if ratio is None else f"{format_number(ratio, 3)}×",
         projected, cell["claim"] or "none", cell["agrees"] or "", cell["cause"],
+        " ".join(f"[{sources[source]}]" for source in cell["sources"]),
     ]  # fmt: skip
 
 
@@ -94,7 +96,7 @@ def _add_overview(page: Page, content: grid.ComparedContent) -> None:
     models: dict[str, dict[str, grid.ComparedCell]] = {}
     for cell in cells:
         models.setdefault(cell["model"], {}).setdefault(cell["machine"], cell)
-    page.rows_of_numbers(
+    page.rows(
         ["model", ("device's share", _RIGHT), *((name, _RIGHT) for name in machines)],
         (
             (model, _device_share(by.values()), *(_ratio_cell(by.get(name)) for name in machines))
@@ -130,12 +132,16 @@ def format_compare(content: grid.ComparedContent, screen: Screen = PLAIN, *, cel
     base = content["baseline"] or "none"
     quantities = dict.fromkeys(cell["quantity"] for cell in content["cells"])
     if cells:
-        page.line(f"projected and measured: {', '.join(quantities)}; ratios to {base}; [ ] = not measured")
-        page.rows(
-            ["model", "machine", figure("cells.measured"), figure("cells.projected"), "interval", figure("error"),
-             figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time"],
-            map(_claim_cells, content["cells"]),
+        sources = numbered(source for cell in content["cells"] for source in cell["sources"])
+        ratios = f"; ratios to {content['baseline']}" if content["baseline"] else ""
+        page.line(f"projected and measured: {', '.join(quantities)}{ratios}; [ ] = not measured")
+        page.filled_rows(
+            ["model", "machine", figure("batch"), figure("cells.measured"), figure("cells.projected"), "interval",
+             figure("error"), figure("ratio"), "projected ratio", "claim", "agrees", "what limits the time",
+             "source"],
+            [_claim_cells(cell, sources) for cell in content["cells"]], first_out=("source", title_of("batch")),
         )  # fmt: skip
+        page.lines(f"[{place}] {source}" for source, place in sources.items())
     else:
         unit_text = f"times as fast as {base}, measured | projected"
         has_ratios = any(cell["ratio"] is not None for cell in content["cells"])
@@ -241,7 +247,7 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
     """
     page = Page(screen)
     page.line("Steps of models, timed here and estimated on the profile measured here:", "bold")
-    page.rows_of_numbers(_MODELS, map(_model_cells, content["models"]))
+    page.rows(_MODELS, map(_model_cells, content["models"]))
     for line in content["lines"]:
         page.line(
             f"{line['comparison']}: median error {_percent(line['median'])}, bias {_signed(line['bias'])}, "
@@ -250,7 +256,7 @@ def format_proof(content: here.HereContent, screen: Screen = PLAIN) -> str:
         )
     if content["ratios"]:
         page.heading("The step on one thread, relative to another way of running it, as if on two machines:")
-        page.rows_of_numbers(
+        page.rows(
             _RATIOS,
             ((one["model"], one["precision"] or f"{one['threads']} threads", f"{one['timed']:.2f}",
               f"{one['projected']:.2f}", _signed(one["error"])) for one in content["ratios"]),
@@ -351,6 +357,13 @@ def _score_cells(line: Entry) -> list[str]:
     ]  # fmt: skip
 
 
+def _aim_cells(aim: Entry) -> list[str]:
+    figure = aim["figure"]
+    ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
+    words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
+    return [*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED")]
+
+
 def validated_figure(value: float | None, figure: str) -> str:
     """Format a scored figure: a share in percent, a factor or a score unchanged."""
     if value is None:
@@ -379,7 +392,7 @@ def _published_value(value: float, unit: str) -> str:
 def add_published(page: Page, entries: Sequence[Entry]) -> None:
     """Add published steps and activations beside the projected ones, and their sources."""
     page.heading("Megatron-LM as published: steps and activations of many devices")
-    page.rows_of_numbers(_PUBLISHED, map(published_cells, entries))
+    page.rows(_PUBLISHED, map(published_cells, entries))
     page.line(f"published: {'; '.join(dict.fromkeys(one['source'] for one in entries))}")
 
 
@@ -404,23 +417,11 @@ def format_validation(content: Entry, screen: Screen = PLAIN) -> str:
     aims = content["aims"]
     met, kept = (sum(bool(aim[name]) for aim in aims) for name in ("met", "kept"))
     page.line(f"Aims: {met} of {len(aims)} targets met; {len(aims) - kept} past their tolerance.", "bold")
-    table = table_of_numbers(_AIM)
-    for aim in aims:
-        figure = aim["figure"]
-        ranges = (aim_range(aim[name], figure) for name in ("target", "tolerance"))
-        words = [aim["comparison"], aim["machine"], aim["what"], figure.replace("_", " ")]
-        cells = (*words, validated_figure(aim["value"], figure), *ranges, _aim_verdict(aim, "REGRESSED"))
-        table.add_row(*cells, style="" if aim["met"] else "bold")
-    page.table(table)
+    page.rows(_AIM, map(_aim_cells, aims), styles=("" if aim["met"] else "bold" for aim in aims))
     sections = by_key((f"{line['comparison']}: {_LEVELS[line['level']]}", line) for line in content["lines"])
     for title, lines in sections.items():
         page.heading(title)
-        table = table_of_numbers(_LINE)
-        peers = table.columns[-1]
-        peers.no_wrap, peers.overflow = False, "fold"
-        for line in lines:
-            table.add_row(*_score_cells(line))
-        page.table(table)
+        page.rows(_LINE, map(_score_cells, lines))
     add_published(page, content["published"])
     page.line("")
     page.lines(content["said"])

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import alone_text, chance_text
-from fomkit.core.units import by_key, count_text, format_number, format_quantity
+from fomkit.core.units import by_key, count_text, format_number
 from fomkit.merit.fom import REACHED
-from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes, new_table
-from fomkit.output.values import UNFIT, format_interval, format_plain, interval_words
+from fomkit.output.screen import PLAIN, Page, Screen, figure, named_sizes
+from fomkit.output.values import UNFIT, dimension_of, format_interval, format_plain, interval_words
 from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ MEASUREMENTS = 8
 """Largest number of measurements that are printed."""
 GROUPS: Mapping[str, str] = {"machine": "of the machine", "model": "of the work", "line": "of given times"}
 """Tables of parameters by what they belong to: less work must not look like a faster machine."""
-DIMENSIONS: Mapping[str, str] = {"step_s": "time_s"}
 
 
 def format_setting(value: float, unit: str, digits: int = 3) -> str:
@@ -34,16 +33,7 @@ def format_setting(value: float, unit: str, digits: int = 3) -> str:
     >>> format_setting(9e11, "byte_per_s"), format_setting(0.95, "share"), format_setting(32.0, "count")
     ('900 GB/s', '95.0%', '32')
     """
-    if unit == "count":
-        return f"{value:,.0f}"
-    if unit == "factor":
-        return f"{value:.{digits}g} ×"
-    return f"{value:.1%}" if unit == "share" else format_quantity(value, unit, digits)
-
-
-def format_figure(value: float, name: str) -> str:
-    """Format a figure: a time with its unit, others as plain numbers."""
-    return format_plain(value, DIMENSIONS.get(name))
+    return f"{value:.{digits}g} ×" if unit == "factor" else format_plain(value, unit, digits)
 
 
 def title_line(content: SensitivityContent | SolveContent) -> str:
@@ -59,8 +49,8 @@ def title_line(content: SensitivityContent | SolveContent) -> str:
         subject = f"{content['model']} on {content['target']}{nodes}, {named_sizes({'sizes': sizes})}{precision}"
     name = content["figure"]
     span = content["figures"][name]
-    interval = interval_words(content["interval"], span, DIMENSIONS.get(name))
-    return f"{subject}: {title_of(name)} {format_figure(span['value'], name)} ({interval})"
+    interval = interval_words(content["interval"], span, dimension_of(name))
+    return f"{subject}: {title_of(name)} {format_plain(span['value'], dimension_of(name))} ({interval})"
 
 
 def bound_line(content: SensitivityContent | SolveContent) -> str:
@@ -86,7 +76,8 @@ def _parameter_cells(one: EffectContent, name: str) -> list[str]:
     return [
         one["parameter"], setting, f"kink{mark}" if one["kink"] else f"{one['elasticity'][name]:+.3f}{mark}",
         f"{start} … {end}", varied["said"],
-        *(format_figure(at["value"], name) if at else "cannot be" for at in (one["at_low"], one["at_high"])),
+        *(format_plain(at["value"], dimension_of(name)) if at else "cannot be"
+          for at in (one["at_low"], one["at_high"])),
         f"{one['swing']:.1%}",
     ]  # fmt: skip
 
@@ -171,27 +162,28 @@ def _factor_text(value: float) -> str:
 
 def _goal_cells(then: Ends, probability: float, name: str) -> list[str]:
     """Format a figure after a change, its interval and the probability of the target."""
-    interval = format_interval(then, DIMENSIONS.get(name))
-    return [format_figure(then["value"], name), interval, chance_text(probability, 1)]
+    interval = format_interval(then, dimension_of(name))
+    return [format_plain(then["value"], dimension_of(name)), interval, chance_text(probability, 1)]
 
 
 def _changes(content: SolveContent, page: Page) -> None:
-    table = new_table(
-        ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
-         figure("changes.probability"), "why not"]
-    )  # fmt: skip
+    rows = list[list[str]]()
     for change in content["changes"]:
-        unit, reached = change["unit"], change["reached"]
+        unit = change["unit"]
         needed, factor = "cannot" if change["proved"] else "not found", ""
         if change["needed"] is not None and change["factor"] is not None:
             needed, factor = format_setting(change["needed"], unit, 4), _factor_text(change["factor"])
-        table.add_row(
+        rows.append([
             change["parameter"], format_setting(change["setting"], unit), needed, factor,
             *_goal_cells(change["then"], change["probability"], content["figure"]),
-            change["why"] or ("does not fit" if reached and change["does_not_fit"] else ""),
-            style="" if reached else "dim",
-        )  # fmt: skip
-    page.table(table, ("interval", *map(title_of, ("changes.factor", "setting", "then"))))
+            change["why"] or ("does not fit" if change["reached"] and change["does_not_fit"] else ""),
+        ])  # fmt: skip
+    page.rows(
+        ["change alone", figure("setting"), figure("needed"), figure("changes.factor"), figure("then"), "interval",
+         figure("changes.probability"), "why not"],
+        rows, ("interval", *map(title_of, ("changes.factor", "setting", "then"))),
+        ("" if change["reached"] else "dim" for change in content["changes"]),
+    )  # fmt: skip
     page.lines(
         f"{change['parameter']} {format_setting(change['needed'], change['unit'])}: {change['does_not_fit']}"
         for change in content["changes"]
@@ -224,7 +216,7 @@ def format_solution(content: SolveContent, screen: Screen = PLAIN) -> str:
     page.line(title_line(content), "bold")
     goal, name = content["goal"], content["figure"]
     target = f"target: {title_of(name)} {'at most' if goal['at_most'] else 'at least'} "
-    target += f"{format_figure(goal['asked'], name)}, probability {goal['probability']:.12g}"
+    target += f"{format_plain(goal['asked'], dimension_of(name))}, probability {goal['probability']:.12g}"
     if name == "fom" and goal["probability"] < REACHED:
         target += f" ('fomkit fom' says met from {REACHED:g}: --probability {REACHED:g})"
     target += f"; now {chance_text(content['probability'], 1)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fomkit.core.units import count_text, format_number, format_quantity
 from fomkit.ops.kinds import of_role
 from fomkit.ops.tables import TRAFFIC
-from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, figure, named_sizes, new_table
+from fomkit.output.screen import PLAIN, Entry, Header, Page, Screen, Table, figure, named_sizes
 from fomkit.output.suites import merit_caveats, merit_interval
 from fomkit.output.values import format_coverage, format_interval, interval_words, job_words, seconds
 
@@ -137,7 +137,7 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
     broad = page.screen.width >= _BROAD
     more = ["pass", figure("count"), figure("time_s", "each")] if broad else [figure("count")]
     last = ["interval", figure("share"), "time from"] if broad else [figure("share")]
-    table = new_table([("#", "right"), "op", *more, figure("step_time_s"), *last])
+    rows = list[list[str]]()
     for place, one in enumerate(ops, 1):
         step, count, share = one["step_time_s"], f"{one['count']:,.0f}", f"{one['share']:.1%}"
         name = _op_words(one["sizes"], one["dimensions"], one["op"])
@@ -147,12 +147,13 @@ def _add_ops(page: Page, ops: Sequence[ExplainedOp], rest: Rest) -> None:
                 name, one["pass_name"], count, _seconds(one["time_s"]["value"]), _seconds(step["value"]),
                 format_interval(step, "time_s"), share, one["time_source"],
             ]  # fmt: skip
-        table.add_row(str(place), *cells)
+        rows.append([str(place), *cells])
     if rest["ops"]:
         after = ["", f"{rest['share']:.1%}", ""] if broad else [f"{rest['share']:.1%}"]
         before = [f"({count_text(rest['ops'], 'other')})", *("" for _ in more)]
-        table.add_row("", *before, _seconds(rest["time_s"]), *after, style="dim")
-    page.table(table)
+        rows.append(["", *before, _seconds(rest["time_s"]), *after])
+    styles = ["" if row[0] else "dim" for row in rows]
+    page.rows([("#", "right"), "op", *more, figure("step_time_s"), *last], rows, styles=styles)
 
 
 def _with_dots(text: str) -> str:
@@ -214,17 +215,14 @@ def _evidence_head(content: Explanation) -> Iterator[str]:
 
 def format_evidence(content: Explanation, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/explain/1`` as text."""
-    from rich.table import Table
-
     page = Page(screen)
     page.lines(_evidence_head(content))
     _add_ops(page, content["ops"], content["rest"])
     for place, one in enumerate(content["ops"], 1):
         page.heading(f"{place}. {_op_words(one['sizes'], one['dimensions'], one['op'])}")
-        grid = Table.grid("", "", "", padding=(0, 2))
-        for name, text in _op_explained(one):
-            grid.add_row("", name, text)
-        page.table(grid)
+        page.table(
+            Table(["", "", ""], [(("", *pair), "") for pair in _op_explained(one)], widest=page.screen.width)
+        )
     costs = [cost for one in content["ops"] for cost in one["costs"].values()]
     if named := {name: text for cost in costs for name, text in cost.get("where", {}).items()}:
         page.heading("named parts of the formulas", "")

@@ -1,4 +1,4 @@
-"""Write results as JSON, CSV, XLSX, HTML or a timeline, and a sweep's points as files; names always stay text."""
+"""Write results as JSON, CSV, XLSX or a timeline, and a sweep's points as files; names always stay text."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from html import escape
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from fomkit.core.errors import FomkitError, install_hint
-from fomkit.core.interval import level_text
-from fomkit.core.units import format_number, format_quantity
 from fomkit.files.csv import escape_cell
 from fomkit.files.op_csv import format_rows
 from fomkit.files.write import whole_file, write_whole
 from fomkit.output.screen import Entry
-from fomkit.output.values import UNFIT, format_coverage, format_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,28 +106,6 @@ def to_csv(rows: list[Entry]) -> str:
 
     header, table = _as_table(rows)
     return format_rows([escape_cell(key) for key in header], ([cell(value) for value in row] for row in table))
-
-
-_HEADERS = (
-    "model", "machine", "batch", "step", "interval", "units/day", "interval", "bound", "coverage", "excludes",
-)  # fmt: skip
-
-
-def estimates_html(content: Entry) -> str:
-    """Format a study as an HTML table with its coverage and exclusions."""
-    header, body = "".join(f"<th>{name}</th>" for name in _HEADERS), ""
-    for one in content["models"]:
-        per_day = one["unit_per_day"]
-        rate = "unknown" if per_day is None else format_number(per_day["value"])
-        unfit = f" {UNFIT} does not fit the memory" if one["fits"] is False else ""
-        row = [
-            one["model"], one["target"], one["batch"], format_quantity(one["step_s"]["value"], "time_s"),
-            format_interval(one["step_s"], "time_s"), rate + unfit, format_interval(per_day, None), one["bound"],
-            format_coverage(one["coverage"]), ", ".join(one["excludes"]),
-        ]  # fmt: skip
-        body += f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>"
-    caption = f"{level_text(content['interval'])} intervals, scope {escape(content['scope'])}"
-    return f"<table><caption>{caption}</caption><tr>{header}</tr>{body}</table>"
 
 
 def timeline_text(content: Entry) -> str:

@@ -18,8 +18,8 @@ from fomkit.core.units import (
     memory_text,
 )
 from fomkit.output.money import energy_facts, price_rate
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure, named_sizes, new_table, table_of_numbers
-from fomkit.output.values import format_interval, job_words, with_ends
+from fomkit.output.screen import PLAIN, Column, Entry, Header, Page, Screen, figure, named_sizes
+from fomkit.output.values import format_interval, job_words, numbered, with_ends, word_of
 from fomkit.plan.op_tables import ROLE_WORDS
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ _FAMILY = ("kind", "dtype", "engine", "pass")
 def format_machines(content: view.Machines, screen: Screen = PLAIN) -> str:
     """Format a list of machines, the newest first, with their evidence, memory and number formats."""
     page = Page(screen)
-    page.rows(
-        ["year", "name", "known by", "memory", "bandwidth", "formats", "title"],
-        ((str(row["year"] or ""), row["name"], row["evidence"], _fact_text(row["capacity_byte"], "byte"),
-          _fact_text(row["byte_per_s"], "byte_per_s"), " ".join(row["formats"]), row["title"])
-         for row in content["machines"]),
-        first_out=("title", "formats"),
+    page.columns(
+        [word_of("year"), word_of("name"), word_of("evidence", "known by"),
+         Column("memory", "", lambda row: _fact_text(row["capacity_byte"], "byte")),
+         Column("bandwidth", "", lambda row: _fact_text(row["byte_per_s"], "byte_per_s")),
+         Column("formats", "", lambda row: " ".join(row["formats"]), 1), word_of("title", rank=2)],
+        content["machines"],
     )  # fmt: skip
     page.line("fomkit show NAME: all facts with sources; fomkit estimate MODEL --target NAME: times of a model")
     return page.text()
@@ -133,11 +133,11 @@ def _fact_cells(fact: Stated | None, dimension: str, ridge: str = "") -> tuple[s
     return text, ridge, *_origin(fact)
 
 
-def _add_facts(page: Page, content: view.MachineView) -> None:
-    facts = content["facts"]
+def add_facts(page: Page, facts: view.Facts, scopes: Sequence[str]) -> None:
+    """Add the table of a machine's facts and their numbered sources; ``scopes``: those that it has."""
     rows = list(_fact_rows(facts))
-    sources = {source: place for place, source in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
-    page.rows_of_numbers(
+    sources = numbered(row[-1] for row in rows)
+    page.rows(
         ["fact", "value", figure("ridge_point"), "basis", ("source", "right")],
         ((*cells, f"[{sources[source]}]" if source else "") for *cells, source in rows),
     )
@@ -151,7 +151,7 @@ def _add_facts(page: Page, content: view.MachineView) -> None:
     page.line(
         f"devices in a node: {'unknown' if devices is None else devices}; "
         f"nodes: {'unknown' if nodes is None else up}; "
-        f"links: {len(facts['links']) or 'none stated'}; scopes: {', '.join(content['scopes'])}"
+        f"links: {len(facts['links']) or 'none stated'}; scopes: {', '.join(scopes)}"
     )
 
 
@@ -182,7 +182,7 @@ def _add_coverage(page: Page, coverage: view.Coverage) -> None:
     wide, narrow = page.screen.width >= WIDE, page.screen.width < NARROW
     works: Sequence[_Work] = ("flop",) if narrow else ("flop", "byte")
     families = coverage["families"]
-    page.rows_of_numbers(
+    page.rows(
         [*_FAMILY, figure("ops"), *(works if wide else ()), *((f"decades\nof {name}", "right") for name in works),
          figure("spacing"), figure("near"), figure("near_flop_share")],
         (_coverage_cells(family, works, wide, 1 if narrow else 2) for family in families),
@@ -220,41 +220,43 @@ def _error_cells(errors: CrossValidationErrors | None) -> list[str]:
     return [f"{errors['ops']:,}", *rates, f"{errors['hit_rate']:.0%}"]
 
 
+def add_tables(page: Page, tables: view.Tables | None) -> None:
+    """Add the number of a machine's timings by family, and where they are from."""
+    if tables is None:
+        page.line("timings: none; facts only")
+        return
+    page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
+    sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
+    page.rows([*_FAMILY, figure("rows")], sections)
+    if own := tables["rows_of_one_op"]:
+        only = agree(own, "is for the op that it names only/are for the op that they name only")
+        page.line(f"of these, {count_text(own, 'row')} {only}")
+    for name in ("libraries", "sources", "harnesses"):
+        page.line(f"{name} (rows): {_counted_names(tables[name])}")
+    if tables["corrected"]:
+        page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
+
+
 def format_machine_view(content: view.MachineView, screen: Screen = PLAIN) -> str:
     """Format ``fomkit/show/1`` of a machine as text."""
     page = Page(screen)
     page.line(f"{content['name']}: {content['title']}; figures: {content['party']}")
     if content["device_of"]:
         page.line(f"device: {content['device_of']}; facts, timings and fits come from that profile")
-    _add_facts(page, content)
-    if content["timings"] is None:
-        page.line("timings: none; facts only")
-    else:
-        tables = content["timings"]
-        page.heading(f"timings: {count_text(tables['rows'], 'row')}", "")
-        sections = ([*_family(section), f"{section['rows']:,}"] for section in tables["sections"])
-        page.rows_of_numbers([*_FAMILY, figure("rows")], sections)
-        if own := tables["rows_of_one_op"]:
-            only = agree(own, "is for the op that it names only/are for the op that they name only")
-            page.line(f"of these, {count_text(own, 'row')} {only}")
-        page.line(f"libraries (rows): {_counted_names(tables['libraries'])}")
-        page.line(f"sources (rows): {_counted_names(tables['sources'])}")
-        if tables["corrected"]:
-            page.line(f"corrected or explained in a note: {count_text(tables['corrected'], 'row')}")
+    add_facts(page, content["facts"], content["scopes"])
+    add_tables(page, content["timings"])
     coverage = content["coverage"]
     if coverage is not None and coverage["families"]:
         _add_coverage(page, coverage)
         page.heading("errors of ops whose whole shape group was removed from the table", "")
         columns = [figure("ops"), figure("median"), figure("mean"), figure("hit_rate", "80 % hits")]
-        table = table_of_numbers([*_FAMILY, *columns])
+        rows = list[list[str]]()
         for kind in coverage["kinds"]:
-            for family in coverage["families"]:
-                if family["kind"] == kind["kind"]:
-                    table.add_row(*_family(family), *_error_cells(family["errors"]))
-            table.add_row(
-                kind["kind"], "all", "", "", *_error_cells(kind["errors"]), style="bold", end_section=True
-            )
-        page.table(table)
+            alike = (family for family in coverage["families"] if family["kind"] == kind["kind"])
+            rows += [[*_family(family), *_error_cells(family["errors"])] for family in alike]
+            rows += [[kind["kind"], "all", "", "", *_error_cells(kind["errors"])], []]
+        styles = ("bold" if row[1:2] == ["all"] else "" for row in rows)
+        page.rows([*_FAMILY, *columns], rows[:-1], styles=styles)
         page.line("hits: of intervals derived only from the errors of the other folds")
     elif coverage is not None:
         page.line("shape coverage: none, because no row is for all ops of its kind and sizes")
@@ -273,19 +275,18 @@ def _mebibyte_cell(byte: float | None) -> str:
 
 def _role_table(page: Page, content: view.Memory) -> None:
     passes, totals = content["passes"], content["totals"]
-    table = new_table(["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)])
     roles = [*dict.fromkeys([*totals, *(role for one in passes.values() for role in one["roles"])])]
-    for role in roles:
-        cells = [totals.get(role), *(one["roles"].get(role) for one in passes.values())]
-        if any(cells):
-            table.add_row(ROLE_WORDS.get(role, role), *map(_mebibyte_cell, cells))
-    if passes:
-        table.add_section()
-        table.add_row("together", "", *(_mebibyte_cell(one["byte"]) for one in passes.values()), style="bold")
-    elif content["part"] is not None or "activation" in totals:
-        table.add_section()
-        table.add_row("together", _mebibyte_cell(sum(byte or 0.0 for byte in totals.values())), style="bold")
-    page.table(table)
+    by_role = {role: [totals.get(role), *(one["roles"].get(role) for one in passes.values())] for role in roles}
+    rows = [
+        [ROLE_WORDS.get(role, role), *map(_mebibyte_cell, cells)] for role, cells in by_role.items() if any(cells)
+    ]
+    together = ["", *(_mebibyte_cell(one["byte"]) for one in passes.values())]
+    if not passes and (content["part"] is not None or "activation" in totals):
+        together = [_mebibyte_cell(sum(byte or 0.0 for byte in totals.values()))]
+    rows += [[], ["together", *together]] if any(together) else []
+    styles = ("bold" if row[:1] == ["together"] else "" for row in rows)
+    heads: list[Header] = ["MiB", figure("totals"), *((f"peak of {name}", "right") for name in passes)]
+    page.rows(heads, rows, styles=styles)
 
 
 def _room_line(room: view.Room, samples: int | None) -> str:

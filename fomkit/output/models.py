@@ -10,7 +10,7 @@ from fomkit.core.interval import level_text
 from fomkit.core.units import agree, count_text, format_mebibyte, format_number, format_quantity
 from fomkit.ops.views import TYPE_COLUMNS
 from fomkit.output.explained import measured_lines
-from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, fitting, named_sizes, table_of_numbers
+from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure, named_sizes
 from fomkit.output.values import format_coverage, format_interval, seconds
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ WIDE = 100
 """Screen width from which other operations have a separate column."""
 
 
-def _census_cell(name: str, value: float) -> str:
+def _census_cell(name: str, row: Entry) -> str:
+    value = row[name]
     if not value:
         return ""
     return format_mebibyte(value) if name.endswith("_byte") else f"{value:,.0f}"
@@ -32,12 +33,10 @@ def _add_census(page: Page, census: Census, batch: int | None) -> None:
     samples = census["samples"]
     samples_text = "one sample" if samples == 1 else f"{samples} samples"
     page.line(f"layers by type, forward pass of {samples_text}; weights, outputs and im2col in MiB")
-    table = table_of_numbers(["layer", *map(figure, names)])
-    for row in census["types"]:
-        table.add_row(str(row["layer"]), *(_census_cell(name, float(row[name])) for name in names))
-    table.add_section()
-    table.add_row("total", *(_census_cell(name, census["total"][name]) for name in names), style="bold")
-    page.table(table)
+    columns = [Column("layer", "", lambda row: row["layer"])]
+    columns += [Column(*figure(name), partial(_census_cell, name)) for name in names]
+    rows = [*census["types"], None, {"layer": "total", **census["total"]}]
+    page.columns(columns, rows, [*[""] * (len(rows) - 1), "bold"])
     maps, total = census["activations"], census["total"]
     whole, data, less = (
         format_mebibyte(maps[name]) for name in ("feature_maps_byte", "input_byte", "feature_maps_in_place_byte")
@@ -66,10 +65,6 @@ def _add_census(page: Page, census: Census, batch: int | None) -> None:
             f"not counted, because at inference they return their input: {', '.join(census['not_counted'])}"
         )
     page.lines(lines)
-
-
-LABEL, SCOPE = 24, 40
-"""Reserved widths of the groups' names; columns are dropped in favour of them, since ops' names wrap badly."""
 
 
 def format_share(share: float | None) -> str:
@@ -206,23 +201,13 @@ def format_model_view(content: Entry, screen: Screen = PLAIN) -> str:
         times += f", beside those {_word_of_traced(content)}" if "traced_s" in content["total"] else ""
     page.line(f"{content['name']}: {content['title']}")
     page.line(f"{what}, {named_sizes(content)}{learned}; {order}{times}")
-    rows, total, top = content["rows"], content["total"], content["top"]
-    columns = _group_columns(content, _word_of_traced(content) if "traced_s" in total else "")
-    labels = [_group_label(row, content["by"]["separator"] or "") for row in rows]
-    widest = max(map(len, [*labels, "(99 others)"]))
-    reserved = min(SCOPE if content["by"]["name"] == "scope" else LABEL, widest)
-    columns = fitting(columns, [*rows, total], reserved, page.screen.width)
-    table = table_of_numbers([content["by"]["name"], *((column.header, column.justify) for column in columns)])
-    for label, row in zip(labels, rows, strict=True):
-        table.add_row(label, *(column.write(row) for column in columns))
-    if top is not None and top["rest"] is not None:
-        rest = top["rest"]
-        table.add_row(
-            f"({count_text(rest['groups'], 'other')})", *(column.write(rest) for column in columns), style="dim"
-        )
-    table.add_section()
-    table.add_row("total", *(column.write(total) for column in columns), style="bold")
-    page.table(table)
+    rows = [{**row, "label": _group_label(row, content["by"]["separator"] or "")} for row in content["rows"]]
+    if rest := content["top"] and content["top"]["rest"]:
+        rows.append({**rest, "label": f"({count_text(rest['groups'], 'other')})"})
+    label = Column(content["by"]["name"], "", lambda row: row["label"])
+    columns = [label, *_group_columns(content, _word_of_traced(content) if "traced_s" in content["total"] else "")]
+    styles = [*[""] * len(content["rows"]), *["dim"] * bool(rest), "", "bold"]
+    page.columns(columns, [*rows, None, {**content["total"], "label": "total"}], styles)
     page.lines(_group_notes(content))
     if content["layers"] is not None:
         page.line("")
@@ -299,6 +284,7 @@ def _flop_ratio(layer: Entry) -> str:
 def _method_columns(with_time: bool) -> list[Column]:
     direct_flop = _by("direct", "flop", partial(format_quantity, dimension="flop"))
     columns = [
+        Column("convolution", "", lambda layer: layer["shape"]),
         Column("pass", "", lambda layer: layer["pass_name"]),
         Column(*figure("count"), lambda layer: f"{layer['count']:,.0f}", 1),
         Column("layer", "", lambda layer: _first_place(layer["modules"]), 9),
@@ -359,28 +345,18 @@ def format_convolutions(content: Entry, screen: Screen = PLAIN) -> str:
     target = "" if content["target"] is None else f" on {content['target']}"
     page.line(f"{content['name']}: {content['title']}")
     page.line(f"convolutions of one step by method{target}, {named_sizes(content)}; one execution each, in order")
-    layers = content["layers"]
-    label = max(len(layer["shape"]) for layer in layers)
-    columns = fitting(_method_columns(content["target"] is not None), layers, label, page.screen.width)
-    page.rows_of_numbers(
-        ["convolution", *((column.header, column.justify) for column in columns)],
-        ((layer["shape"], *(column.write(layer) for column in columns)) for layer in layers),
-    )
-    table = table_of_numbers(
-        ["method", figure("possible_in"), figure("best_in"), figure("largest_workspace_byte"),
-         "not possible"]
-    )  # fmt: skip
-    table.columns[-1].no_wrap = False
-    for method in content["methods"]:
-        byte = method["largest_workspace_byte"]
-        why = "; ".join(f"{reason} ({count})" for reason, count in method["absent"].items())
-        table.add_row(
-            method["title"], f"{method['possible_in']:,.0f}",
-            f"{method['best_in']:,.0f}" if method["best_in"] else "",
-            "" if byte is None else format_mebibyte(byte), why,
-        )  # fmt: skip
+    page.columns(_method_columns(content["target"] is not None), content["layers"])
     page.line("")
-    page.table(table)
+    page.rows(
+        ["method", figure("possible_in"), figure("best_in"), figure("largest_workspace_byte"), "not possible"],
+        (
+            [method["title"], f"{method['possible_in']:,.0f}",
+             f"{method['best_in']:,.0f}" if method["best_in"] else "",
+             "" if method["largest_workspace_byte"] is None else format_mebibyte(method["largest_workspace_byte"]),
+             "; ".join(f"{reason} ({count})" for reason, count in method["absent"].items())]
+            for method in content["methods"]
+        ),
+    )  # fmt: skip
     page.lines(_method_notes(content))
     if content["interval"] is not None:
         page.line(f"intervals: {level_text(content['interval'])}")
@@ -403,12 +379,12 @@ def format_profiled(content: dict[str, Any], screen: Screen = PLAIN) -> str:
         known = "known " if content["at_least"] else ""
         page.heading(f"the ops with {shares:.1%} of a step's {known}{flop}")
         rows = [[one["op"], f"{one['count']:,.0f}", f"{one['share']:.1%}"] for one in ops[:LISTED]]
-        page.rows_of_numbers(["op", *sums], rows)
+        page.rows(["op", *sums], rows)
     if products:
         page.heading(f"sizes of their products{f', {LISTED} of {len(products)}' * (len(products) > LISTED)}")
         sides = [name for name in "mnk" if any("m" in one for one in products[:LISTED])]
         heads = [*((side.upper(), "right") for side in sides), *sums]
-        page.rows_of_numbers(["product", *heads], [_product_cells(one, sides) for one in products[:LISTED]])
+        page.rows(["product", *heads], [_product_cells(one, sides) for one in products[:LISTED]])
         page.line("")
     return page.text()
 

@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING
 from fomkit.core.interval import alone_text
 from fomkit.core.model import CACHE
 from fomkit.core.units import KWH_J, UNITS, by_key, exact_quantity, format_number, format_quantity
-from fomkit.output.screen import PLAIN, Header, Page, Screen, figure
-from fomkit.output.values import NO_SPREAD, deviation_lines, job_lines, mark_of, run_notes, seconds, with_ends
+from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure
+from fomkit.output.values import (
+    NO_SPREAD,
+    column_of,
+    deviation_lines,
+    job_lines,
+    mark_of,
+    run_notes,
+    seconds,
+    with_ends,
+    word_of,
+)
 from fomkit.plan.energy import NO_FIGURES
-from fomkit.profiles.metrics import title_of
 
 if TYPE_CHECKING:
     from fomkit.merit.footprint import Carbon
-    from fomkit.merit.one_off_costs import Paid, PaidOnce, Term
+    from fomkit.merit.one_off_costs import PaidOnce
     from fomkit.plan.content import AnyEnds, EnergyUsed, Estimated, Priced, Stated
     from fomkit.verbs.cost import CostContent, Spending
     from fomkit.verbs.machine_view import EnergyStated
-    from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Phase, Sum
+    from fomkit.verbs.suite_content import CampaignCarbon, CampaignsContent, MachinePhases, Sum
 
 
 def _joule(value: float) -> str:
@@ -188,23 +197,22 @@ def _length_text(span: AnyEnds | None) -> str:
     return f"{math.ceil(value):,}" if value >= 10 else format_number(value, 3)
 
 
-def _once_cells(row: Paid | Term, name: str, source: str, grows: bool) -> Iterator[str]:
-    yield from (name, format_time(row["once_s"]))
-    yield "" if row["once_share"] is None else f"{row['once_share']:.2%}"
-    for key in ("steps_for_one_percent", "epochs_for_one_percent", "times_for_one_percent"):
-        yield "no length" if grows else _length_text(row[key])
-    yield source
+def _length_of(name: str, words: str = "") -> Column:
+    return Column(*figure(name, words), lambda row: "no length" if row["grows"] else _length_text(row[name]))
 
 
 def _once(page: Page, once: PaidOnce) -> None:
     if once["terms"]:
-        rows = [_once_cells(one, one["name"], one["source"], one["grows"]) for one in once["terms"]]
-        rows += [_once_cells(once["together"], "together", "", False)] if once["together"] else []
+        together = (
+            [{**once["together"], "name": "together", "source": "", "grows": False}] if once["together"] else []
+        )
         page.heading("paid once a run, and how long a training must be until that is 1 % of the work")
-        page.rows(
-            ["paid once", figure("once_s"), figure("once_share", "of the run"), figure("steps_for_one_percent"),
-             figure("epochs_for_one_percent"), figure("times_for_one_percent", "runs, 1 %"), "source"],
-            rows,
+        page.columns(
+            [word_of("name", "paid once"), Column(*figure("once_s"), lambda row: format_time(row["once_s"])),
+             column_of("once_share", "of the run"), _length_of("steps_for_one_percent"),
+             _length_of("epochs_for_one_percent"), _length_of("times_for_one_percent", "runs, 1 %"),
+             word_of("source")],
+            [*once["terms"], *together],
         )  # fmt: skip
 
 
@@ -330,17 +338,24 @@ def _days_of(span: AnyEnds | None) -> str:
     return with_ends(span, lambda value: format_number(value, 4), "days")
 
 
-def _phase_row(entry: Phase, currency: str | None) -> list[str]:
-    rate, run, energy = entry["unit_per_day"], entry["run_s"], entry["energy_j"]
-    runs = f"{entry['runs']:,.{'0f' if float(entry['runs']).is_integer() else '8g'}}"
-    order, basis = entry["order_of_magnitude"], (entry["basis"] if entry["days"] else "") or ""
+def _phase_columns(currency: str | None) -> list[Column]:
+    """Return the columns of phases; the main result is the duration, so columns about runs are dropped first."""
+
+    def money(row: Entry) -> str:
+        return "" if currency is None or row["money"] is None else format_money(row["money"], currency)
+
     return [
-        entry["name"] + mark_of(entry), entry["work"], entry["mode"], runs, entry["runs_basis"],
-        "" if run is None else seconds(run["value"]),
-        "unknown" if rate is None else format_number(rate["value"], 4),
-        _days_of(entry["days"]), "" if order is None else str(order), basis,
-        "" if currency is None or entry["money"] is None else format_money(entry["money"], currency),
-        "" if energy is None else format_quantity(energy["value"], "energy_j", 3),
+        Column("phase", "", lambda row: row["name"] + mark_of(row)), word_of("work", rank=2),
+        word_of("mode", rank=3),
+        Column(*figure("phases.runs"),
+               lambda row: f"{row['runs']:,.{'0f' if float(row['runs']).is_integer() else '8g'}}"),
+        word_of("runs_basis", "count is", 6),
+        Column(*figure("run_s"), lambda row: "" if row["run_s"] is None else seconds(row["run_s"]["value"]), 1),
+        column_of("unit_per_day"), Column(*figure("days", "duration"), lambda row: _days_of(row["days"])),
+        Column(*figure("order_of_magnitude"), lambda row: str(row["order_of_magnitude"] or ""), 4),
+        Column("duration is", "", lambda row: (row["basis"] if row["days"] else "") or "", 5),
+        Column(*figure("money"), money),
+        Column(*figure("energy_j"), lambda row: _joule(row["energy_j"]["value"]) if row["energy_j"] else ""),
     ]  # fmt: skip
 
 
@@ -362,15 +377,7 @@ def _total_text(entry: MachinePhases, name: Sum, write: Callable[[AnyEnds], str]
 
 def _machine(page: Page, entry: MachinePhases) -> None:
     page.heading(f"on {entry['target']}, scope {entry['scope']}")
-    rows = [_phase_row(phase, entry["currency"]) for phase in entry["phases"]]
-    head: list[Header] = [
-        "phase", "work", "mode", figure("phases.runs"), "count is", figure("run_s"), figure("unit_per_day"),
-        figure("days", "duration"), figure("order_of_magnitude"), "duration is", figure("money"),
-        figure("energy_j"),
-    ]  # fmt: skip
-    # The main result is the duration, so the columns about the count of runs are dropped first.
-    first_out = ("count is", "duration is", title_of("order_of_magnitude"), "mode", "work", title_of("run_s"))
-    page.filled_rows(head, rows, first_out)
+    page.columns(_phase_columns(entry["currency"]), entry["phases"], filled=True)
     lacking = [
         f"no duration for {phase['name']}: {phase['missing']}" for phase in entry["phases"] if phase["missing"]
     ]

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fomkit.core.errors import FomkitError, install_hint
+from fomkit.output.screen import marked_up
 from fomkit.profiles.locate import user_cached
 
 if TYPE_CHECKING:
@@ -88,13 +88,18 @@ class Listing:
 
 @dataclass(frozen=True)
 class Section:
-    """One question and its answer; ``absent``: the reason where there is no answer."""
+    """One question and its answer.
+
+    `text`: marked up (`fomkit.output.screen.PAGE`), below the figures.
+    `absent`: the reason where there is no answer.
+    """
 
     key: str
     title: str
     says: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+    text: str = ""
     lists: tuple[Listing, ...] = ()
     absent: str = ""
 
@@ -146,19 +151,14 @@ class Chapter:
 class Book:
     """A whole report.
 
-    `index`: one row for each chapter, where there are several.
-    `merits`, `notes`: figures of merit; notes about all estimates.
-    `aside`: preformatted text about predictions from measurements of the baseline; "" where there are none.
+    `overview`: marked-up text about all estimates; "" where it would only repeat one of them.
     `made_by`: program, version and time.
     """
 
     title: str
     chapters: tuple[Chapter, ...]
     made_by: str
-    index: Table | None = None
-    merits: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    aside: str = ""
+    overview: str = ""
 
 
 def check_plotting(where: str, *more: str) -> None:
@@ -225,9 +225,6 @@ def _libraries() -> dict[str, str]:
     }
 
 
-_OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
-
-
 def render_book(book: Book) -> str:
     """Render a report as one HTML file.
 
@@ -235,18 +232,13 @@ def render_book(book: Book) -> str:
     """
     check_libraries()
     import jinja2
-    from markupsafe import Markup, escape
-
-    def whole_options(text: str) -> Markup:
-        """Keep a browser from breaking a command's option after its hyphens."""
-        spans = _OPTION.sub(r'<span class="option">\g<0></span>', str(escape(text)))
-        return Markup(spans)  # noqa: S704 - escaped above
+    from markupsafe import Markup
 
     loader = jinja2.PackageLoader("fomkit.output", "templates")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["whole_options"] = whole_options
+    environment.filters["whole_options"] = lambda text: Markup(marked_up(text))  # noqa: S704 - it escapes
     script, style = (loader.get_source(environment, name)[0] for name in ("page.js", "page.css"))
     libraries = _libraries()
     charts = {figure.key: dict(figure.chart) for chapter in book.chapters for section in chapter.sections

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
 from fomkit.core.units import agree, count_text, format_number, format_quantity, memory_text
-from fomkit.output.screen import PLAIN, Entry, Page, Screen, figure
-from fomkit.output.values import UNFIT, mark_of, seconds, with_ends
-from fomkit.profiles.metrics import title_of, upper_bounds
+from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen, figure
+from fomkit.output.values import UNFIT, column_of, format_plain, interval_of, mark_of, seconds, word_of
+from fomkit.profiles.metrics import upper_bounds
 
 if TYPE_CHECKING:
-    from fomkit.plan.content import Ends
     from fomkit.plan.scaling import Needed
     from fomkit.verbs.scaling import Reference, ScalingContent
     from fomkit.whatif.sweep_result import AxisContent, SweepContent
-
-
-def _seconds_of(span: Ends | None) -> str:
-    return seconds(span["value"]) if span and span["value"] else "0"
-
-
-def _between(span: Ends, write: Callable[[float], str] = seconds) -> str:
-    return f"{write(span['low'])} to {write(span['high'])}"
 
 
 LIMITS = {"memory": "memory size", "batch": "small batches"}
@@ -38,17 +29,15 @@ def _curve(page: Page, content: ScalingContent, reference: Reference) -> None:
     meaning = "one batch divided among replicas" if mode == "strong" else "a batch for each replica"
     against = f"{count_text(reference['devices'], 'device')} with batch {reference['batch']:,}"
     unfit = ", which does not fit its memory" if reference["fits"] is False else ""
-    page.heading(f"{mode} scaling: {meaning}; relative to {against} in {_seconds_of(reference['step_s'])}{unfit}")
-    page.rows(
-        [figure("nodes"), figure("devices"), figure("batch"), figure("step_s"), figure("interval"),
-         figure("busy_s"), figure("exposed_s"), figure("bubble_s"), figure("speedup"), figure("efficiency"),
-         "limit"],
-        ([*(f"{point[name]:,}" for name in ("nodes", "devices", "batch")),
-          _seconds_of(point["step_s"]), _between(point["step_s"]),
-          *(_seconds_of(point[name]) for name in ("busy_s", "exposed_s", "bubble_s")),
-          format_number(point["speedup"]["value"]), with_ends(point["efficiency"], "{:.1%}".format, joint=" to "),
-          LIMITS.get(point["limit"], point["limit"]) + mark_of(point)] for point in points),
-        first_out=[*map(title_of, ("bubble_s", "busy_s", "exposed_s", "devices", "batch", "interval")), "limit"],
+    took = format_plain(reference["step_s"]["value"], "time_s")
+    page.heading(f"{mode} scaling: {meaning}; relative to {against} in {took}{unfit}")
+    page.columns(
+        [column_of("nodes"), column_of("devices", rank=4), column_of("batch", rank=3), column_of("step_s"),
+         interval_of("step_s", 2), column_of("busy_s", rank=6), column_of("exposed_s", rank=5),
+         column_of("bubble_s", rank=7), column_of("speedup"), column_of("efficiency"),
+         interval_of("efficiency", 2),
+         Column("limit", "", lambda one: LIMITS.get(one["limit"], one["limit"]) + mark_of(one), 1)],
+        points,
     )  # fmt: skip
 
 
@@ -79,11 +68,12 @@ def _bandwidth(page: Page, content: ScalingContent) -> None:
     layers = found["layers_at"]["layers"]
     if not layers:
         return
-    page.rows(
-        [f"layer, {count_text(found['layers_at']['replicas'], 'replica')}", figure("gradient_byte"),
-         figure("time_s", "forward and backward"), figure("needed_byte_per_s")],
-        ((layer["module"] or "(the model itself)", format_quantity(layer["gradient_byte"], "byte"),
-          _seconds_of(layer["time_s"]), _needed(layer["needed_byte_per_s"])) for layer in layers),
+    page.columns(
+        [Column(f"layer, {count_text(found['layers_at']['replicas'], 'replica')}", "",
+                lambda layer: layer["module"] or "(the model itself)"),
+         column_of("gradient_byte"), column_of("time_s", "forward and backward"),
+         Column(*figure("needed_byte_per_s"), lambda layer: _needed(layer["needed_byte_per_s"]))],
+        layers,
     )  # fmt: skip
 
 
@@ -92,44 +82,35 @@ def _add_goal(page: Page, content: ScalingContent) -> None:
     if curve is None:
         return
     page.heading(f"a training to {curve['metric']} {curve['target']:g} ({curve['source']})")
-    reached = [(point, point["to_target"]) for point in content["points"] if point["to_target"] is not None]
-    known = [(one, found["epochs"], found["to_target_s"]) for one, found in reached]
-    if any(epochs is not None for _, epochs, _ in known):
-        page.rows(
-            ["scaling", *map(figure, ("nodes", "batch", "epochs", "to_target_s", "interval"))],
-            ((one["mode"], f"{one['nodes']:,}", f"{one['batch']:,}", format_number(epochs["value"], 3),
-              _seconds_of(span) + mark_of(one), _between(span))
-             for one, epochs, span in known if epochs is not None and span is not None),
+    reached: list[Entry] = [
+        {**point, **point["to_target"]} for point in content["points"] if point["to_target"] is not None
+    ]
+    if known := [one for one in reached if one["epochs"] is not None]:
+        page.columns(
+            [word_of("mode", "scaling"), column_of("nodes"), column_of("batch"), column_of("epochs"),
+             column_of("to_target_s", marks=True), interval_of("to_target_s")],
+            known,
         )  # fmt: skip
-    for point, found in reached:
-        if found["why"]:
-            page.line(f"{point['mode']}, {count_text(point['nodes'], 'node')}: {found['why']}")
+    for one in reached:
+        if one["why"]:
+            page.line(f"{one['mode']}, {count_text(one['nodes'], 'node')}: {one['why']}")
 
 
 def _system(page: Page, content: ScalingContent) -> None:
-    rows = [(point, point["system"]) for point in content["points"] if point["system"] is not None]
+    rows: list[Entry] = [
+        {**point, **point["system"]} for point in content["points"] if point["system"] is not None
+    ]
     if not rows:
         why = content["no_run"] or "an epoch has fewer samples than a step"
         page.line(f"no {content['unit']}s a day: {why}")
         return
     page.heading(f"{content['unit']}s of the whole system a day")
-    cells = []
-    for row, system in rows:
-        rate, every = system["unit_per_day"], system.get("checkpoint_interval_s")
-        cells.append([
-            row["mode"], f"{row['nodes']:,}", _seconds_of(system["run_s"]), f"{system['runs_at_once']:,}",
-            f"{system['useful_share']:.1%}", "" if every is None else seconds(every),
-            "" if rate is None else format_number(rate["value"]) + mark_of(row),
-            "" if rate is None else _between(rate, format_number),
-        ])  # fmt: skip
-    page.rows(
-        ["scaling", figure("nodes"), figure("run_s"), figure("runs_at_once"), figure("useful_share"),
-         figure("checkpoint_interval_s"), figure("unit_per_day"), figure("interval")],
-        cells,
-        first_out=[*map(title_of, ("checkpoint_interval_s", "useful_share", "runs_at_once"))],
-    )  # fmt: skip
-    if message := upper_bounds(rows[0][1]["excludes"]):
-        page.line(message)
+    found = [word_of("mode", "scaling"), column_of("nodes"), column_of("run_s"), column_of("runs_at_once", rank=1),
+             column_of("useful_share", rank=2)]  # fmt: skip
+    if any("checkpoint_interval_s" in row for row in rows):
+        found.append(column_of("checkpoint_interval_s", rank=3))
+    page.columns([*found, column_of("unit_per_day", marks=True), interval_of("unit_per_day")], rows)
+    page.lines([upper_bounds(rows[0]["excludes"])] * bool(rows[0]["excludes"]))
 
 
 def _stack(page: Page, content: ScalingContent) -> None:

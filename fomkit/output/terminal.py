@@ -8,32 +8,26 @@ from typing import TYPE_CHECKING
 from fomkit.core.interval import alone_text, level_text
 from fomkit.core.units import by_key, format_number
 from fomkit.output.money import energy_lines
-from fomkit.output.screen import PLAIN, Page, Screen
+from fomkit.output.screen import PLAIN, Column, Entry, Page, Screen
 from fomkit.output.suites import show_merit
 from fomkit.output.values import (
     NARROW,
     NO_SPREAD,
     cancel_notes,
+    column_of,
     deviation_lines,
     format_coverage,
     format_interval,
-    format_plain,
+    interval_of,
     job_lines,
     mark_of,
+    word_of,
 )
 from fomkit.profiles.metrics import title_of, upper_bounds
 
 if TYPE_CHECKING:
-    from fomkit.plan.content import Ends, Estimated
+    from fomkit.plan.content import Estimated
     from fomkit.verbs.compare import Study
-
-_BATCH, _STEP, _RUN, _RATE, _RATIO, _COVERAGE = map(
-    title_of, ("batch", "step_s", "run_s", "unit_per_day", "ratio", "coverage")
-)
-
-
-def _value_text(span: Ends | None, dimension: str | None) -> str:
-    return "unknown" if span is None else format_plain(span["value"], dimension)
 
 
 def _first_line(models: Sequence[Estimated]) -> str:
@@ -51,28 +45,20 @@ def _first_line(models: Sequence[Estimated]) -> str:
     return f"{mixed}coverage, share of predicted time: {' | '.join(parts)}"
 
 
-def _estimate_cells(one: Estimated) -> dict[str, str]:
-    """Format one estimate as cells by column."""
-    ratio = one.get("ratio")
-    return {
-        "model": one["model"],
-        "machine": one["target"],
-        _BATCH: str(one["batch"] or "unknown"),
-        "precision": one["precision"],
-        _STEP: _value_text(one["step_s"], "time_s"),
-        f"{_STEP} interval": format_interval(one["step_s"], "time_s"),
-        _RUN: _value_text(one["run_s"], "time_s"),
-        _RATE: _value_text(one["unit_per_day"], None) + mark_of(one),
-        f"{_RATE} interval": format_interval(one["unit_per_day"], None),
-        _RATIO: f"{format_number(ratio['value'], 3)} ({format_interval(ratio, None)})" if ratio else "",
-        "bound": one["bound"],
-        _COVERAGE: format_coverage(one["coverage"]),
-    }
+def _estimate_columns(models: Sequence[Estimated]) -> list[Column]:
+    """Return the columns of estimates; the ratio, where there is one, is always kept."""
 
+    def ratio(one: Entry) -> str:
+        found = one.get("ratio")
+        return f"{format_number(found['value'], 3)} ({format_interval(found, None)})" if found else ""
 
-NUMBER_COLUMNS = (_BATCH, _STEP, _RUN, _RATE)
-DROPPED_FIRST = (_COVERAGE, "bound", "precision", _BATCH, "interval", _RUN, "interval")
-"""Columns that a narrow terminal drops first (the step's interval before the rate's). The ratio is kept."""
+    compared = [Column(title_of("ratio"), "", ratio)] if any("ratio" in one for one in models) else []
+    return [
+        word_of("model"), word_of("target", "machine"), column_of("batch", rank=4),
+        word_of("precision", rank=5), column_of("step_s"), interval_of("step_s", 3), column_of("run_s", rank=2),
+        column_of("unit_per_day", marks=True), interval_of("unit_per_day", 1), *compared, word_of("bound", rank=6),
+        Column(title_of("coverage"), "", lambda one: format_coverage(one["coverage"]), 7),
+    ]  # fmt: skip
 
 
 def _precision_lines(models: Sequence[Estimated]) -> list[str]:
@@ -138,13 +124,7 @@ def format_estimates(content: Study, screen: Screen = PLAIN) -> str:
     page.lines([*map(_headline, on_targets), ""] if len(on_targets) <= FEW else [], "bold")
     page.line(_first_line(models))
     order = list(dict.fromkeys(model["model"] for model in models))
-    rows = [_estimate_cells(model) for model in sorted(models, key=lambda entry: order.index(entry["model"]))]
-    names = [name for name in rows[0] if name != _RATIO or any(row[_RATIO] for row in rows)]
-    headers = [
-        (name.removeprefix(f"{_STEP} ").removeprefix(f"{_RATE} "), "right" if name in NUMBER_COLUMNS else "")
-        for name in names
-    ]
-    page.rows(headers, ([row[name] for name in names] for row in rows), first_out=DROPPED_FIRST)
+    page.columns(_estimate_columns(models), sorted(models, key=lambda entry: order.index(entry["model"])))
     # Sizes besides the batch, such as tokens of a sequence, once for all models that share them.
     sizes = by_key(
         (", ".join(f"{name} {size:,}" for name, size in one["sizes"].items() if name != "batch"), one["model"])

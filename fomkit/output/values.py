@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from fomkit.core.interval import level_text
 from fomkit.core.units import count_text, format_number, format_quantity
-from fomkit.output.screen import Entry
+from fomkit.output.screen import Column, Entry
+from fomkit.profiles.metrics import metric_of, title_of
 
 if TYPE_CHECKING:
     from fomkit.plan.content import AnyEnds, OfJob, Part, Range
@@ -23,14 +24,72 @@ def mark_of(one: Entry) -> str:
     return f" {UNFIT}" if one["fits"] is False else ""
 
 
+def numbered(sources: Iterable[str]) -> dict[str, int]:
+    """Return the number of each distinct source of a table's rows; the sources are listed below the table."""
+    return {source: place for place, source in enumerate(dict.fromkeys(filter(None, sources)), 1)}
+
+
 def seconds(value: float, digits: int = 4) -> str:
     """Format a time."""
     return format_quantity(value, "time_s", digits)
 
 
 def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
-    """Format a value with its unit, or as a plain number."""
-    return format_number(value, digits) if dimension is None else format_quantity(value, dimension, digits)
+    """Format a value with its unit, as a share, a count, or a plain number.
+
+    >>> format_plain(9e11, "byte_per_s"), format_plain(0.95, "share"), format_plain(1e3, "count")
+    ('900.0 GB/s', '95.0%', '1,000')
+    """
+    if dimension is None:
+        return format_number(value, digits)
+    if dimension in ("share", "count"):
+        return percent(value) if dimension == "share" else f"{value:,.0f}"
+    return format_quantity(value, dimension, digits) if value else "0"
+
+
+def percent(share: float) -> str:
+    """Format a share; a very small one with two decimals.
+
+    >>> percent(0.5), percent(1.5e-4), percent(0.0)
+    ('50.0%', '0.02%', '0.0%')
+    """
+    return f"{share:.2%}" if 0 < abs(share) < 0.0005 else f"{share:.1%}"
+
+
+_DIMENSIONS: Mapping[str, str] = {
+    "s": "time_s", "byte": "byte", "byte/s": "byte_per_s", "flop": "flop", "flop/s": "flop_per_s", "J": "energy_j",
+    "W": "power_w", "share": "share", "count": "count",
+}  # fmt: skip
+
+
+def dimension_of(name: str) -> str | None:
+    """Return the dimension of a figure in the table of metrics, for `format_plain`; None is a plain number."""
+    return _DIMENSIONS.get(metric_of(name).unit)
+
+
+def column_of(name: str, words: str = "", rank: int = 0, *, of: str = "", marks: bool = False) -> Column:
+    """Return the column of a figure: its title, and its value by its unit.
+
+    `words`: other title; `of`: its key in the rows, default: the end of its name; `marks`: with `mark_of` the row.
+    """
+    key, dimension = of or name.rpartition(".")[2], dimension_of(name)
+
+    def write(row: Entry) -> str:
+        found = row[key]["value"] if isinstance(row[key], Mapping) else row[key]
+        return "unknown" if found is None else format_plain(found, dimension) + (mark_of(row) if marks else "")
+
+    return Column(words or title_of(name), "right", write, rank)
+
+
+def interval_of(name: str, rank: int = 0) -> Column:
+    """Return the column of a figure's interval."""
+    key, dimension = name.rpartition(".")[2], dimension_of(name)
+    return Column(title_of("interval"), "", lambda row: format_interval(row[key], dimension), rank)
+
+
+def word_of(key: str, title: str = "", rank: int = 0) -> Column:
+    """Return the column of a text; an unknown one is empty."""
+    return Column(title or key, "", lambda row: str(row[key] or ""), rank)
 
 
 def interval_words(level: float, span: Range | None, dimension: str | None) -> str:

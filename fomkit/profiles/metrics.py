@@ -83,7 +83,12 @@ def title_of(name: str) -> str:
     >>> title_of("unit_per_day")
     'units/day'
     """
-    return next(metric.title for metric in METRICS if metric.name == name)
+    return metric_of(name).title
+
+
+def metric_of(name: str) -> Metric:
+    """Return the row of a figure."""
+    return next(metric for metric in METRICS if metric.name == name)
 
 
 def upper_bounds(excludes: Iterable[str], of: str = "units/day") -> str:

@@ -76,7 +76,7 @@ Facts = TypedDict("Facts", {
 })  # fmt: skip
 Tables = TypedDict("Tables", {
     "rows": int, "sections": list[dict[str, object]], "rows_of_one_op": int, "libraries": list[dict[str, object]],
-    "sources": list[dict[str, object]], "corrected": int,
+    "sources": list[dict[str, object]], "harnesses": list[dict[str, object]], "corrected": int,
 })  # fmt: skip
 OfKind = TypedDict("OfKind", {"kind": str, "errors": shape_coverage.CrossValidationErrors | None})
 OfList = TypedDict("OfList", {"name": str, "ops": int, "sources": dict[str, int]})
@@ -136,12 +136,13 @@ def _tally(timings: pd.DataFrame, *columns: str) -> list[dict[str, object]]:
     return [{**dict(zip(columns, key, strict=True)), "rows": int(count)} for key, count in found if any(key)]
 
 
-def _tables(timings: pd.DataFrame) -> Tables:
+def tables_content(timings: pd.DataFrame) -> Tables:
+    """Count the rows of a machine's timings by family, library, source and harness."""
     named = column_texts(timings, "op") != ""
     return {
         "rows": len(timings), "sections": _tally(timings, *_TABLE_KEYS), "rows_of_one_op": int(named.sum()),
         "libraries": _tally(timings, "library", "library_version"),
-        "sources": _tally(timings, "source_file", "source_sheet"),
+        "sources": _tally(timings, "source_file", "source_sheet"), "harnesses": _tally(timings, "harness"),
         "corrected": int((column_texts(timings, "note") != "").sum()),
     }  # fmt: skip
 
@@ -180,6 +181,16 @@ def show_machine(
 ) -> MachineView:
     """Return a machine's facts and timings (``fomkit/show/1``), and how these cover ops of models and lists."""
     machine = without_implausible(machine)
+    return as_content(
+        MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
+        facts=facts_content(machine), timings=tables_content(machine.timings) if len(machine.timings) else None,
+        coverage=_coverage(machine, reference, lists), plausibility=verdict_on(machine, NO_LIMIT),
+        notes=[*machine.notes, *library_notes(machine)],
+    )  # fmt: skip
+
+
+def facts_content(machine: Machine) -> Facts:
+    """Return the stated facts of a machine."""
     memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
     peaks = [  # each peak, and the rate that long products sustain: stated, or computed from a power limit
         as_content(
@@ -193,15 +204,9 @@ def show_machine(
     if energy is not None:
         per_flop = [as_content(PerFlop, one, joule_per_flop=one.joule) for one in energy.per_flop]
         stated = as_content(EnergyStated, energy, per_flop=per_flop, joule_per_byte=energy.byte_j)
-    facts = as_content(
+    return as_content(
         Facts, machine.device, machine, peaks=peaks, energy=stated, reserve_byte=reserve_of(machine),
         price=None if machine.price is None else price_content(machine.price),
-    )  # fmt: skip
-    return as_content(
-        MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
-        facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
-        coverage=_coverage(machine, reference, lists), plausibility=verdict_on(machine, NO_LIMIT),
-        notes=[*machine.notes, *library_notes(machine)],
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fomkit.core.errors import FomkitError, View, nearest_names
 from fomkit.output.money import format_cost, format_terms
-from fomkit.output.screen import PLAIN, Page, Screen
+from fomkit.output.screen import PAGE, PLAIN, Page, Screen
 from fomkit.output.suites import format_suite, format_suites
 from fomkit.output.sweeps import format_scaling, format_sweep
 from fomkit.output.terminal import format_estimates
@@ -213,9 +213,7 @@ def answer_of(result: object) -> Answer:
 
 
 def _comparison_page(found: Comparison) -> str:
-    from fomkit.output.files import estimates_html
-
-    return estimates_html(estimates_content(found))
+    return format_estimates(estimates_content(found), PAGE)
 
 
 def tornado_of(found: Sensitivity) -> alt.LayerChart:

@@ -10,39 +10,34 @@ from typing import Any
 import pandas as pd
 
 from fomkit.core.errors import FomkitError
-from fomkit.core.interval import Span, level_text
+from fomkit.core.interval import level_text
 from fomkit.core.job import Layout
 from fomkit.core.machine import Machine
 from fomkit.core.measurement import Measurement
 from fomkit.core.units import agree, count_text, format_quantity, memory_text
 from fomkit.output import charts
-from fomkit.output.pages import Cell, Figure, Head, Listing, Section, Table
+from fomkit.output.comparisons import format_compare
+from fomkit.output.machines import format_memory
+from fomkit.output.pages import Cell, Figure, Head, Section, Table
+from fomkit.output.screen import PAGE, Page
+from fomkit.output.sweeps import LIMITS, format_scaling
 from fomkit.output.values import job_words
 from fomkit.plan.estimate import Estimate
 from fomkit.plan.evidence import op_frame, roof_frame
 from fomkit.plan.job import Placed
-from fomkit.plan.memory import Held
-from fomkit.plan.memory_of import fit_in, held_by_sizes, in_formats, reserve_of, reserve_text
-from fomkit.plan.op_tables import ROLE_WORDS, composition_table, memory_table, pareto_table
+from fomkit.plan.op_tables import composition_table, pareto_table
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import MODES, ScalingSpec, scale, with_user_links
 from fomkit.profiles.machines import load_machine
-from fomkit.validation.cells import Cell as Measured
+from fomkit.profiles.metrics import title_of
 from fomkit.validation.cells import CellVerdict, cell_verdicts, make_cells
-from fomkit.verbs.machine_view import BY_SIZES, GAPS, assumed_of, bounds_of_part
-from fomkit.verbs.report.words import ends, figure, frame_table, number, share
+from fomkit.validation.grid import compare_content
+from fomkit.verbs.machine_view import memory_content, memory_of_job
+from fomkit.verbs.report.words import amount, ends, figure, frame_table, number, share
 from fomkit.verbs.scaling import ScalingContent, scaling_content
 from fomkit.verbs.views import Plots
 
 MEASURED_TITLE = "Projected against measured"
-_QUANTITIES = {
-    "step_s": "step", "epoch_s": "epoch", "run_s": "run", "latency_s": "latency", "sample_per_s": "rate"
-}  # fmt: skip
-_CLAIMS = {
-    "absolute": "its time", "ratio": "only the ratio to another machine",
-    "start-up bound": "neither: fixed costs outside the device", "host bound": "neither: it waits for the host",
-    "unexplained": "neither, for an unknown reason",
-}  # fmt: skip
 
 
 def _judged_cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[CellVerdict, ...]:
@@ -56,52 +51,18 @@ def _judged_cells(estimate: Estimate, rows: Sequence[Measurement]) -> tuple[Cell
     return cell_verdicts(make_cells(ordered, options, lambda _name: estimate.model, machine_of), None)
 
 
-def _name(cell: Measured, here: str) -> str:
-    batch = "" if cell.batch is None else f", batch {cell.batch}"
-    return f"{cell.machine}{' (this page)' if cell.machine == here else ''}, {_QUANTITIES[cell.quantity]}{batch}"
-
-
-def _drawn(all_verdicts: Sequence[CellVerdict], here: str) -> Any:
+def _drawn(all_verdicts: Sequence[CellVerdict]) -> pd.DataFrame:
     rows = []
     for one in all_verdicts:
         cell = one.cell
         if cell.projected is None or cell.quantity == "sample_per_s":
             continue
+        batch = "" if cell.batch is None else f", batch {cell.batch}"
+        name = f"{cell.machine}, {title_of(cell.quantity)}{batch}"
         for what, span in (("projected", cell.projected), ("measured", cell.measured)):
-            rows.append({"name": _name(cell, here), "what": what, "time_s": span.value, "low_s": span.low,
-                         "high_s": span.high, "said": _CLAIMS.get(one.claim or "", one.cause)})  # fmt: skip
+            rows.append({"name": name, "what": what, "time_s": span.value, "low_s": span.low, "high_s": span.high,
+                         "said": one.claim or one.cause})  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def _timing(span: Span | None, quantity: str) -> Cell:
-    if span is None:
-        return Cell("unknown")
-    dimension = None if quantity == "sample_per_s" else "time_s"
-    value = number(span.value, dimension)
-    if span.low == span.high:
-        return value
-    ends = [number(end, dimension).text for end in (span.low, span.high)]
-    return value._replace(text=f"{value.text} ({ends[0]} to {ends[1]})")
-
-
-def _claims_table(all_verdicts: Sequence[CellVerdict], here: str, level: float) -> Table:
-    head = (Head("measured where, what"), Head("projected", True), Head("measured", True),
-            Head("projected / measured", True), Head("inside the interval"), Head("what may be claimed"),
-            Head("why"), Head("source"))  # fmt: skip
-    rows = []
-    for one in all_verdicts:
-        cell = one.cell
-        ratio = None if cell.projected is None else cell.projected.value / cell.measured.value
-        inside = {None: "", True: "yes", False: "no"}[cell.inside]
-        sources = "; ".join(dict.fromkeys(row.source for row in cell.rows if row.source))
-        rows.append((
-            Cell(_name(cell, here)), _timing(cell.projected, cell.quantity), _timing(cell.measured, cell.quantity),
-            number(ratio), Cell(inside), Cell(_CLAIMS.get(one.claim or "", "nothing")), Cell(one.cause),
-            Cell(sources),
-        ))  # fmt: skip
-    return Table(
-        f"Projected and measured, with {level_text(level)} intervals where one is stated", head, tuple(rows)
-    )
 
 
 def measured(
@@ -118,95 +79,63 @@ def measured(
     if not ours:
         return Section(f"{key}-measured", MEASURED_TITLE, tuple(more), absent=absent)
     all_verdicts = _judged_cells(estimate, ours)
-    drawn = _drawn(all_verdicts, estimate.machine.name)
-    tables_shown = (_claims_table(all_verdicts, estimate.machine.name, estimate.step.level),)
-    inside = [each.cell.inside for each in all_verdicts if each.cell.inside is not None]
+    drawn = _drawn(all_verdicts)
+    compared = compare_content(all_verdicts, None, estimate.step.level)
+    inside = [each["inside"] for each in compared["cells"] if each["inside"] is not None]
     says = (
         f"{count_text(len(here), 'measured figure')} of {estimate.model.name} on "
         f"{estimate.machine.name}, {len(ours) - len(here)} on other machines; each is projected at its own batch. "
         f"{sum(inside)} of {len(inside)} are inside the projected interval.",
-        "A device model predicts the time of the device. Where fixed costs of a framework or the host dominate, "
-        "it must not claim the time; see the column 'what may be claimed'.",
         *more,
     )
+    text = format_compare(compared, PAGE, cells=True)
     if drawn.empty:
-        return Section(f"{key}-measured", MEASURED_TITLE, says, absent=absent, tables=tables_shown)
+        return Section(f"{key}-measured", MEASURED_TITLE, says, text=text, absent=absent)
     caption = ("Circles are projected, diamonds measured; lines are the intervals, where one is stated.",)
     shown = figure(f"{key}-compared", "Projected and measured times", charts.compared(drawn), says[0], caption)
-    return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,), tables_shown, absent=absent)
+    return Section(f"{key}-measured", MEASURED_TITLE, says, (shown,), text=text, absent=absent)
 
 
 MEMORY_TITLE = "Memory over the step"
 
 
-def _memory_verdict(estimate: Estimate, peak_byte: float) -> str:
-    machine, peak = estimate.machine, memory_text(peak_byte)
-    holds, reserve = machine.device.capacity_byte, reserve_of(machine)
-    if holds is None or reserve is None:
-        return f"At most {peak} at once. The memory of the device of {machine.name} is not stated."
-    fit = fit_in(machine, peak_byte)
-    message = (
-        "fits only without the reserve into" if fit.warning else "fits into" if fit.fits else "does not fit into"
-    )
-    return (
-        f"At most {peak} at once, which {message} the {memory_text(holds.value)} of {machine.name} "
-        f"({peak_byte / holds.value:.0%}). The reserve for the framework and its libraries is "
-        f"{reserve_text(reserve)}: {reserve.source}."
-    )
-
-
-def _by_role(held: Held, title: str) -> Table:
-    pieces = pd.DataFrame([{"for": ROLE_WORDS.get(role, role), "byte": byte} for role, byte in held.items()])
-    return frame_table(title, pieces, {"for": "", "byte": "memory"})
-
-
 def devices(estimate: Estimate, placed: Placed, key: str, options: Options) -> Section:
     """Make the section about the devices of a job: how long one calculates and waits, and what it holds."""
-    job, step, whole_s = placed.content, placed.stepper.at(placed.devices, placed.batch), estimate.step
+    step, whole_s = placed.stepper.at(placed.devices, placed.batch), estimate.step
     parts = {"calculation, and waits for the host": step.compute_s, "waits for other stages": step.bubble_s,
              "communication that no work hides": step.exposed_s}  # fmt: skip
-    rows = tuple((Cell(name), number(span.value, "time_s"), Cell(ends(span)), share(span.value / whole_s.value))
-                 for name, span in parts.items() if span.value)  # fmt: skip
-    head = (Head("part of a step"), Head("time", True), Head("interval", True), Head("share", True))
-    tables = [Table(f"One step, with {level_text(whole_s.level)} intervals", head, rows)]
-    held = placed.stepper.held(placed.devices, placed.batch)
-    if held is not None:
-        tables.append(_by_role(held, "Memory of the fullest device"))
+    page = Page(PAGE)
+    page.line(f"One step, with {level_text(whole_s.level)} intervals")
+    page.rows(
+        ["part of a step", ("time", "right"), ("interval", "right"), ("share", "right")],
+        ((name, amount(span), ends(span), share(span.value / whole_s.value).text)
+         for name, span in parts.items() if span.value),
+    )  # fmt: skip
     says = (
-        f"{job_words(job)}.",
-        "The memory of a device is unknown." if held is None else _memory_verdict(estimate, sum(held.values())),
-        f"The times of ops on this page are those of one device for a microbatch of "
-        f"{count_text(job['microbatch'], 'sample')}; of several stages it is the first.",
+        f"{job_words(placed.content)}. The times of ops on this page are those of one device for a microbatch of "
+        f"{count_text(placed.content['microbatch'], 'sample')}; of several stages it is the first.",
     )
-    named = zip(("Assumed of memory", "Memory not counted"), bounds_of_part(placed, options), strict=True)
-    lists = tuple(Listing(name, items) for name, items in named if items and held is not None)
-    return Section(f"{key}-devices", "The devices of a run", says, (), tuple(tables), lists)
-
-
-def memory(estimate: Estimate, key: str) -> Section:
-    """Make the section about the memory in use from op to op, and whether the device holds it."""
-    followed = in_formats(estimate.model, estimate.sizes, estimate.formats)
-    held = None if followed is None else held_by_sizes(followed, estimate.sizes)
-    if held is not None:
-        says, tables = (_memory_verdict(estimate, sum(held.values())),), (_by_role(held, "Memory of the device"),)
-        return Section(f"{key}-memory", MEMORY_TITLE, says, (), tables, (Listing("Assumed", (BY_SIZES,)),))
     try:
-        live = memory_table(estimate)
-        chart = Plots(estimate).memory()
+        held, absent = format_memory(memory_of_job(placed, options), PAGE), ""
+    except FomkitError as error:
+        held, absent = "", f"The memory of a device is unknown: {error.what}"
+    return Section(f"{key}-devices", "The devices of a run", says, text=page.text() + held, absent=absent)
+
+
+def memory(estimate: Estimate, key: str, options: Options) -> Section:
+    """Make the section about the memory in use from op to op, and whether the device holds it."""
+    machine = estimate.machine if estimate.machine.device.capacity_byte is not None else None
+    try:
+        content = memory_content(estimate.model, options, machine)
+        chart = Plots(estimate).memory() if content["live"] else None
     except FomkitError as error:
         return Section(f"{key}-memory", MEMORY_TITLE, absent=f"Unknown: {error.what}")
-    message = _memory_verdict(estimate, float(live["all_byte"].max()))
-    peak = live[live["all_byte"] == live["all_byte"].max()]
-    at_peak = peak.drop_duplicates("role")[["role", "byte"]]
-    shown = figure(
-        f"{key}-live", "Memory by what it is for, op by op", chart, message,
-        (f"{message} The peak is at {peak['op'].iloc[0] or 'an op without a row'} "
-         f"({peak['pass_name'].iloc[0]}).",),
-        frame_table("Memory at the peak", at_peak, {"role": "", "byte": "memory"}),
-    )  # fmt: skip
-    assumed = assumed_of(estimate.model, estimate.sizes, estimate.formats)
-    lists = (Listing("Assumed", assumed), Listing("Not counted", (GAPS,)))
-    return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), lists=lists)
+    peak, text = content["peak"], format_memory(content, PAGE)
+    if chart is None or peak is None:
+        return Section(f"{key}-memory", MEMORY_TITLE, text=text)
+    message = f"At most {memory_text(peak['byte'])} at once."
+    shown = figure(f"{key}-live", "Memory by what it is for, op by op", chart, message)
+    return Section(f"{key}-memory", MEMORY_TITLE, figures=(shown,), text=text)
 
 
 MOST_OPS = 1500
@@ -324,8 +253,6 @@ SCALING_TITLE = "More devices"
 LINK = "--link system,5us,25GB/s,each"
 FEWEST = 3
 """Smallest number of device counts for which a curve is drawn; fewer are only in the table."""
-LIMITS = {"batch": "batches too small to fill a device", "device": "nothing but the device",
-          "memory": "a memory too small to hold it"}  # fmt: skip
 MOST_NODES = 64
 """Largest number of nodes by default; the machine's own number where it is smaller."""
 
@@ -407,9 +334,6 @@ def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int]
                "is ideal scaling.",)  # fmt: skip
     chart = charts.scaling(points, over)
     shown = figure(f"{key}-curve", "Speed-up over devices", chart, " ".join(says), caption, table)
-    largest = contents[-1]
-    refused = tuple(f"{count_text(each['nodes'], 'node')}: {each['why']}" for each in largest["not_estimated"])
-    lists = (Listing("Assumed", tuple(largest["assumed"])),
-             *((Listing("Without a step", refused),) if refused else ()))  # fmt: skip
     few = points["devices"].nunique() < FEWEST
-    return Section(f"{key}-scaling", SCALING_TITLE, says, () if few else (shown,), (table,) if few else (), lists)
+    return Section(f"{key}-scaling", SCALING_TITLE, says, () if few else (shown,), (table,) if few else (),
+                   format_scaling(contents[-1], PAGE))  # fmt: skip
