@@ -159,10 +159,10 @@ class _Cells:
 
 
 def _fitting(columns: Sequence[_Cells], width: int) -> list[_Cells]:
-    """Drop columns until the others fit; two stay."""
+    """Drop columns until the others fit; the first and one more stay."""
     kept = list(columns)
     while len(kept) > 2 and sum(one.least + GAP for one in kept) - GAP > width:
-        kept.remove(max(reversed(kept), key=lambda one: one.rank))
+        kept.remove(max(reversed(kept[1:]), key=lambda one: one.rank))
     return kept
 
 
