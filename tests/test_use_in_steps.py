@@ -11,12 +11,28 @@ import pytest
 
 import fomkit
 from fomkit.core.machine import Device, Machine
-from fomkit.plan.coverage import SAME_SOFTWARE, STEP, USES, VERSIONS_SPREAD, Spread, Use, uses_of, widen_calls
+from fomkit.plan.coverage import (
+    OTHER_MAKER,
+    OTHER_MAKER_USES,
+    SAME_SOFTWARE,
+    STEP,
+    USES,
+    VERSIONS_SPREAD,
+    Spread,
+    Use,
+    uses_of,
+    widen_calls,
+)
 from fomkit.plan.evidence import steps_if_timed
+from fomkit.plan.op_tables import predict_ops
 from fomkit.plan.step import device_time, roll_up_step
+from fomkit.profiles.evidence import with_fits
+from fomkit.profiles.machines import load_machine
 from fomkit.validation.graphs import LabelFolder, shipped_labels
 from fomkit.validation.labels import whole_over_calls
 from fomkit.validation.neusight import OWN, compare_labels, fit_uses, known_calls, known_wholes
+from fomkit.workbook.from_studies import sheet_model_of_comparison
+from fomkit.workbook.records import evaluate
 
 Z = 1.2815515655446004
 USE = {"library": Use(Spread(0.1, 0.2), Spread(0.05, 0.1))}
@@ -103,6 +119,54 @@ def test_a_stated_software_that_not_every_timed_kernel_ran_is_said_in_text() -> 
         for text in (fomkit.estimate("alexnet", stated).summary(), fomkit.show(stated).summary()):
             assert (f"not every kernel of {known.name}'s table {said}" in text) == is_said
     assert said in fomkit.explain("alexnet", replace(known, software="PyTorch 99")).summary()
+
+
+def test_products_on_an_engine_of_an_untimed_maker_have_one_error_of_its_library() -> None:
+    """Of 10 s of products and 1 s of norms by facts, the products alone are wider, and by one error."""
+    rows = pd.concat([timed("roofline"), timed("roofline", "norm").assign(time_s=0.2, low_s=0.2, high_s=0.2)])
+    plain, whole = device_time(rows, 0.8), device_time(rows, 0.8, OTHER_MAKER_USES)
+    assert (plain.low, plain.value, plain.high) == pytest.approx((9.0, 9.0, 9.0))
+    spread = OTHER_MAKER_USES[OTHER_MAKER].whole
+    ends = 9 - 8 * (1 - math.exp(-Z * spread.faster)), 9 + 8 * (math.exp(Z * spread.slower) - 1)
+    assert (whole.low, whole.value, whole.high) == pytest.approx((ends[0], 9.0, ends[1]))
+    assert whole.shared == pytest.approx(1.0), "it is common to all work on the machine"
+    assert device_time(timed("interpolated"), 0.8, OTHER_MAKER_USES) == device_time(timed("interpolated"), 0.8)
+
+
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [("mi300x", "AMD"), ("gaudi-3", "Intel"), ("tpu-v5p", "Google"), ("trainium-2", "AWS"), ("b300-sxm", ""),
+     ("rtx-4090", ""), ("mi25", ""), ("titan", ""), ("epyc-9654", ""), ("xeon-8480", "")],
+)  # fmt: skip
+def test_a_maker_whose_engines_nobody_timed_is_named(name: str, maker: str) -> None:
+    """Machines without a matrix engine, and those of a maker that has a timed one, have no such error."""
+    shown = fomkit.show(fomkit.machine(name)).summary()
+    assert (f"no matrix engine of {maker} is timed: products and attention of {name} are" in shown) == bool(maker)
+    assert (OTHER_MAKER in uses_of(with_fits(load_machine(name)))) == bool(maker)
+
+
+def test_timings_of_an_engine_end_the_doubt_about_its_library() -> None:
+    built = with_fits(load_machine("mi300x"))
+    rows = pd.DataFrame({"engine": ["matrix"], "harness": ["of a vendor"]})
+    assert OTHER_MAKER in uses_of(built)
+    assert uses_of(replace(built, timings=rows)) == {}
+    assert OTHER_MAKER in uses_of(replace(built, timings=rows.assign(engine="vector")))
+
+
+def test_jobs_suites_workbooks_and_tables_of_ops_say_and_have_the_error_of_an_untimed_library() -> None:
+    said = "no matrix engine of AMD is timed"
+    job = fomkit.estimate("llama3-8b", "mi300x", layout="data=8,zero=3", precision="bf16", batch=8)
+    assert said in job.summary()
+    assert job.step.high / job.step.value > 1.3 > job.step.value / job.step.low
+    compared = fomkit.estimate_all(["resnet50"], ["mi300x"], precision="bf16")
+    made, (one,) = sheet_model_of_comparison(compared), compared.estimates
+    step = evaluate(made).cases["resnet50", "mi300x"].step
+    assert step.wall_s.ends == pytest.approx(one.step.ends)
+    assert step.device_s.shared == pytest.approx(one.step_time.device_s.shared)
+    ops = pd.DataFrame({"kind": ["gemm"], "dtype": ["bf16"], "m": [4096], "n": [4096], "k": [4096]})
+    predicted = predict_ops(ops, with_fits(load_machine("mi300x")))
+    assert any(text.startswith(said) for text in predicted.said)
+    assert predicted.totals["time_s"]["high"] > predicted.ops["high_s"].iloc[0]
 
 
 def test_a_step_is_widened_and_a_timing_of_the_op_does_not_tell_of_its_use():

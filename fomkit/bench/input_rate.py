@@ -33,7 +33,6 @@ MOST_BATCHES = 200_000
 class Loader(NamedTuple):
     """The loader to read.
 
-    `what`: description, with version.
     `workers`: processes that make batches; 0 if the reader makes them itself or does not state them.
     `ahead`: batches that may be ready before the first is read.
     `batch`: samples of a batch, if the loader states it.

@@ -264,7 +264,6 @@ class Verdict:
       share of the plan's ops, under `DESIGN`.
     `wanted`, `timed`: number of requested ops, and of those with a time.
     `own_s`, `wall_s`: time used [s] by the clock of the budget and by the wall; `budget_s`: the budget [s].
-    `ended`: done, budget, wall or interrupted.
     `resume`: the command that resumes the measurement; "" if every op was tried.
     """
 

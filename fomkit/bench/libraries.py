@@ -119,7 +119,6 @@ class Library:
     `stream`: cells of the op that measures the bandwidth.
     `words`: names of the design's ops in this library; "" for any op of the kind. None if the names are the same.
     `unsupported`: kinds that are not timed, and why.
-    `notes`: notes for a profile measured with the library.
     """
 
     name: LibraryName

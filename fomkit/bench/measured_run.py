@@ -154,10 +154,7 @@ def _elements_or_flop(cells: Mapping[str, Any]) -> float:
 
 
 def join_times(ops: pd.DataFrame, times: Iterable[Spent]) -> Joined:
-    """Join the times of a step's ops to its op table.
-
-    `ops`: an OPS table whose dimensions are numbers; `times`: all times that a profiler recorded in one step.
-    """
+    """Join all times that a profiler recorded in one step to the step's op table, whose sizes are numbers."""
     rows: list[dict[str, Any]] = [
         {str(name): cell for name, cell in row.items()} for row in add_costs(ops).to_dict("records")
     ]
@@ -280,10 +277,7 @@ def _joined_times(model: ModelProfile, timed: Timed) -> Joined:
 
 
 def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
-    """Return a model profile with its timings added.
-
-    `model`: only ``traced_time_s`` of its op table changes; `timed`: timings of the model at the same sizes.
-    """
+    """Add timings at its sizes to a model profile; of its op table only ``traced_time_s`` changes."""
     if timed.profiled is None:
         return replace(model, measured=timed.run)
     joined = _joined_times(model, timed)
@@ -296,11 +290,7 @@ def with_times(model: ModelProfile, timed: Timed) -> ModelProfile:
 
 
 def measure_profile(model: ModelProfile, path: Path, **options: Any) -> ModelProfile:
-    """Time the model of a profiled file at the profile's sizes.
-
-    `model`: profile of the file; `options`: options of `fomkit.bench.model_steps.time_file`; ``energy`` is from
-    `fomkit.bench.power`.
-    """
+    """Time the model of a profiled file at the profile's sizes; ``options``: of `model_steps.time_file`."""
     return with_times(model, time_file(path, mode=model.traced_with["mode"], sizes=model.sizes, **options))
 
 
@@ -351,11 +341,7 @@ def measurement_of(model: ModelProfile, machine: str, where: str) -> Measurement
 
 
 def rows_to_export(source: str | Path | ModelProfile, machine: str | None, chosen: str) -> tuple[Measurement, ...]:
-    """Return the measurements to write: those of a table, or the step of a measured profile.
-
-    `machine`: for a model profile, the machine profile of the machine it ran on; `chosen`: the format to write,
-    measurements or benchmarker.
-    """
+    """Return the measurements to write: those of a table, or the step of a profile measured on ``machine``."""
     if isinstance(source, ModelProfile) or Path(source).suffix in (".yaml", ".yml"):
         model = source if isinstance(source, ModelProfile) else load_model(source)
         where = model.name if isinstance(source, ModelProfile) else str(source)

@@ -37,7 +37,6 @@ class NetworkPlan(NamedTuple):
     `sizes`: messages [byte].
     `target`: half the 95 % interval of a median, relative to the median, at which repeats stop.
     `most`: largest number of repeats, in all visits together.
-    `limit_s`: wall time limit [s] for them.
     `schemes`: payloads of several buffers that are also sent.
     `visits`: number of separate visits to each exchange. A disturbance of the machine outlasts a few successive
       repeats, which would then agree with each other and all be wrong.
@@ -129,8 +128,6 @@ class NetworkSpec:
 
     `output`: machine profile; with ``add`` an existing one, whose other content is kept.
     `ranks`: number of processes to start here, if no launcher started them.
-    `backends`: backends of ``torch.distributed``.
-    `plan`: a key of `fomkit.bench.network.PLANS`.
     `place`: this process among the launched ones.
     `environment`: environment variables in which the launcher states how the ranks meet.
     """
@@ -183,10 +180,7 @@ def _journal(spec: NetworkSpec, backend: str, facts: Mapping[str, Any]) -> Journ
 
 
 def ordered(plan: NetworkPlan, hosts: list[str], seed: int, done: Mapping[Key, int]) -> list[Case]:
-    """Return the cases of a plan, once per visit, each visit in a new random order.
-
-    `hosts`: host of each rank; `done`: number of visits in an earlier run, which are left out.
-    """
+    """Return the cases of a plan, each visit in a new random order, without those of an earlier run (``done``)."""
     every, draw = cases(plan, hosts), random.Random(seed)  # noqa: S311 - an order, no secret
     found: list[Case] = []
     for visit in range(plan.visits):

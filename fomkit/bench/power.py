@@ -105,7 +105,6 @@ class CounterMeter:
 
     `read`: returns each counter [J].
     `most_j`: value at which each counter wraps [J].
-    `source`: name of the counters.
     `update_s`: largest lag of a counter, at both readings [s].
     `error_w`: the instrument's stated error, ± [W].
     `limit_w`: power limit of the hardware that it reads [W].
@@ -184,10 +183,7 @@ Meter = CounterMeter | SampledMeter
 
 
 def rapl_meter(root: Path = Path("/")) -> CounterMeter:
-    """Make the meter of this machine's processors.
-
-    Raises CannotReadError with the file and the reason.
-    """
+    """Make the meter of this machine's processors, or raise CannotReadError with the file and the reason."""
     zones = find_zones(root)
     names = ", ".join(zone.name for zone in zones)
     limits = [read_limit(zone) for zone in zones if zone.name.startswith("package")]
@@ -214,10 +210,7 @@ def gpu_meter(gpu: Gpu) -> Meter:
 
 
 def find_meter(device: str) -> Meter:
-    """Find the instrument of a device, ``cpu`` or ``cuda``.
-
-    Raises CannotReadError when there is none, or no permission to read it.
-    """
+    """Find the instrument of ``cpu`` or ``cuda``; raise CannotReadError without one, or permission to read it."""
     return gpu_meter(find_gpu()) if device == "cuda" else rapl_meter()
 
 

@@ -64,9 +64,7 @@ MATRIX_FLAGS = ("amx_bf16", "amx_tile")
 class HostFacts:
     """Facts of the machine that runs Python; None or empty if a file is missing or does not state them.
 
-    `model`: name of the processor.
     `cores`: processors listed in /proc/cpuinfo.
-    `flags`: feature flags of the processor.
     `cache_byte`: size of the data caches, by level.
     `memory_byte`: memory available to this process: the machine's, or less if its control group has a limit.
     `clock_hz`: present clock of each core; empty if not readable.
@@ -201,7 +199,6 @@ class Subject:
 
     `name`: name of the profile; `device`: ``cpu`` or ``cuda``.
     `facts`: facts reported by the timing process.
-    `framework`: the library that runs the ops.
     """
 
     name: str

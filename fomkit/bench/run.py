@@ -110,10 +110,7 @@ FIT_S = {"quick": 12.0, "default": 30.0, "full": 120.0}
 class MeasureSpec:
     """The options of a measurement.
 
-    `output`: path of the machine profile.
-    `plan`: a key of `PLANS`.
     `models`: profiles whose ops are timed; empty for ops that fill the space of sizes.
-    `device`: ``cpu`` or ``cuda``.
     `apart`: shapes (`libraries.shape_of`) excluded from the ops that fill the space of sizes, so that predictions
       of them are predictions of unseen shapes.
     `budget_s`: time budget [s] by the clock that times the ops; default: the plan's. Wall time may reach

@@ -78,7 +78,6 @@ class Plan(NamedTuple):
 
     `budget_s`: total time [s] by the clock that times the ops (`fomkit.bench.journal.clocks_of`).
     `target`: half the 95 % interval of a median, relative to the median, at which repeats stop.
-    `most`: largest number of repeats of an op.
     `limit_s`: time [s] by that clock for the repeats of one op, in each state of the caches.
     `op_s`: longest time [s] of one execution of an op of the design.
     `shapes`: shapes of each kind in the design; the hour of the full plan has time for twice as many.

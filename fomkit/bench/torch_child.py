@@ -90,10 +90,7 @@ def _silent() -> Iterator[None]:
 def profiled_steps(
     step: Callable[[], Any], watch: Callable[[Callable[[], Any]], Sample], repeats: int, path: Path, device: str
 ) -> list[Sample]:
-    """Run steps under the profiler, after one warm-up step, and write their trace.
-
-    `watch`: times a step; `path`: path of the trace; `device`: ``cpu`` or ``cuda``.
-    """
+    """Run steps under the profiler, after one warm-up step, and write their trace to a path."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     samples = []
     plan = schedule(wait=0, warmup=1, active=repeats, repeat=1)

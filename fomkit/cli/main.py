@@ -32,10 +32,7 @@ from fomkit.core.errors import FomkitError, nearest_names
 class VerbEntry(NamedTuple):
     """A verb of ``verbs.txt``.
 
-    `group`: heading in the help.
     `where`: module of its function; after a colon the function's name where it differs from the verb's.
-    `says`: one line on what the verb does.
-    `examples`: example command lines.
     """
 
     group: str

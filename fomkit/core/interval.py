@@ -1,4 +1,4 @@
-"""A value with its interval; intervals of sums, products and ratios; terms that one side of a ratio leaves out."""
+"""A value with its interval: sums, products, ratios, the probability of a threshold, what one side leaves out."""
 
 from __future__ import annotations
 
@@ -325,9 +325,7 @@ Side = tuple[str, Iterable[str] | None]
 
 
 def left_out_alone(pairs: Iterable[tuple[Side, Side]]) -> dict[str, list[str]]:
-    """Return the terms that one side of a ratio leaves out and the other includes, by machine.
-
-    `pairs`: both sides of each ratio.
+    """Return the terms that one side of some ratios leaves out and the other includes, by machine.
 
     >>> left_out_alone([(("v100", ["input"]), ("tpu", ["host_launch", "input"]))])
     {'tpu': ['host_launch']}

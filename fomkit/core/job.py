@@ -51,7 +51,6 @@ class Layout:
     `servers`: devices that hold the parameters, for ``parameter_server``.
     `channel`: transport whose links are used, such as nccl, mpi, verbs or grpc; "" means links without a name.
     `bucket_byte`: gradients sent together.
-    `overlap`: gradients are sent during the backward pass.
     `compression`: bytes sent over bytes of the gradients, as declared by the user; 1 = none.
     `staleness`: steps by which gradients may be late, as declared; above 0 a step waits for the link only where
       the link is busy all the time. The additional epochs are not predicted.
@@ -254,9 +253,7 @@ class GivenTime:
 class SuiteLine:
     """One line of a suite: a unit of work with times per machine, an estimate from a model profile, or both.
 
-    `unit`: name of one unit of work.
     `runs`: runs of the workload in one unit.
-    `weight`: weight in the weighted means.
     `given`: stated times by machine; they have priority over an estimate.
     `model`: model profile for the estimate where no time is given.
     `job`: how a run is distributed over nodes; None if the line does not say.
@@ -310,7 +307,6 @@ class Campaign:
 class Suite:
     """Lines of work over which a figure of merit is computed.
 
-    `threshold`: the figure of merit that a proposal must reach.
     `frozen`: the baseline's rates of this version by line; empty if they are not frozen.
     """
 

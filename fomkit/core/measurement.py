@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fomkit.core.interval import Span
@@ -30,7 +31,6 @@ MEASURED_LEVEL = 0.8
 class Measurement:
     """One row of a table of measurements.
 
-    `where`: file and line, for messages.
     `quantity`: step_s, epoch_s, run_s or latency_s [s], sample_per_s [1/s], or energy_j [J].
     `value`, `low`, `high`: in the unit of ``quantity``; the bounds are those of the 80 % interval of repeats,
       equal to ``value`` if no spread is stated.
@@ -105,11 +105,7 @@ class Repeated:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The time of one step by each clock that was read.
-
-    `repeats`: steps that were timed.
-    `process`, `wall`, `device`: None if that clock was not read.
-    """
+    """The time of one step by each clock that was read."""
 
     repeats: int
     process: Repeated | None = None
@@ -148,9 +144,7 @@ class MeasuredOps:
     """A profiler's result for the ops of a step.
 
     `profiler`: its name and settings.
-    `step`: the step while it was profiled.
     `joined_s`: time of a step that is in the op table, as ``traced_time_s`` × ``count`` [s].
-    `unjoined`: time that matches no row.
     `scaled_by`: divisor of all times of ops, by which they add up to the time of a processor that was shared; 1
       without.
     """
@@ -174,7 +168,6 @@ class StepEnergy:
     `value_j`, `low_j`, `high_j`: mean of the timed steps [J], and the uncertainty of the instrument. All other
       load is included.
     `scope`: ``chip``, ``node`` or ``wall``: what the instrument covers.
-    `source`: the instrument.
     """
 
     value_j: float
@@ -188,14 +181,11 @@ class StepEnergy:
 class MeasuredRun:
     """A measured step of a model, with its conditions.
 
-    `clock`: the clock that defines the step's time.
     `device`: ``cpu`` or ``gpu``; ``processor`` is its model.
     `threads`: of the framework, on the CPU.
-    `sizes`: named sizes of the step.
     `warm_up`: steps that ran before; the first creates the optimizer's state.
     `step`: the plain step, without any profiler.
     `ops`: None if only the plain step was timed.
-    `software`: versions by name.
     `allocator`: environment variables that set an allocator, as found.
     `load_start`, `load_end`: processes waiting for the processor, mean of a minute; None if the system does not
       report it.
@@ -264,9 +254,7 @@ class Plausibility:
     """Result of the check of a machine's timings and facts (`fomkit.profiles.plausibility`).
 
     `quarantined`: descriptions of the impossible timings, which are left out of every answer.
-    `suspicions`: descriptions of implausible facts.
     `given`, `left`: all timings, and those that remain.
-    `device`, `links`: the facts.
     """
 
     quarantined: tuple[str, ...]
@@ -305,8 +293,6 @@ def verdict_on(machine: Machine, most: int = 1, *, named: bool = True) -> tuple[
 class Surface(NamedTuple):
     """One timed machine's utilisation in one kind of work and number format, as a Gaussian-process fit.
 
-    `machine`, `architecture`: as in the machine's profile.
-    `dtype`: number format of the factors.
     `balance`: log2 of the machine's flop per byte; NaN where it does not matter for the work.
     `mean`: mean of ln(utilisation).
     `form`: constants of products in tiles, to which the rows are relative; empty where they are relative to the
@@ -420,3 +406,9 @@ class TypicalTables:
     of: Mapping[str, TimedWork] = field(compare=False, repr=False)
     years: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     engines: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def makers(self) -> frozenset[str]:
+        """The makers whose matrix engines were timed."""
+        works = [work for name, work in self.of.items() if name.endswith("/matrix")]
+        return frozenset(word for work in works for one in work.known for word in chip_words(one.architecture)[:1])

@@ -116,8 +116,6 @@ class EpochsToTarget:
 
     `epochs`: by batch, in ascending order; 80 % intervals, whose bounds equal the value if no spread is stated.
     `metric`, `target`: what is reached: ``top-5 accuracy``, 0.93.
-    `source`: source of the figures.
-    `where`: the file, for messages.
     """
 
     epochs: Mapping[int, Span]

@@ -297,7 +297,6 @@ class Transformer:
     In Llama's style only:
 
     `head_norm`: parameters of the norms of queries and keys, of each head or of all; 0: none.
-    `qkv_bias`: whether queries, keys and values have biases.
     `norms`: of the stream in a block; 4: what attention and the feed-forward layer return is normalised, too.
     `shared`: width of a feed-forward layer for all tokens beside the experts; 0: none.
     `dense_blocks`: first blocks, which have one feed-forward layer of width ``dense_feed_forward``, no experts.

@@ -112,7 +112,6 @@ class Program:
 
     `module`: its ``main`` reads the request and writes the result.
     `slow`, `large`, `gone`: advice when it exceeds the time or memory limit, or ends without a result.
-    `environment`: variables that are set for it.
     """
 
     module: str

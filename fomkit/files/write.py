@@ -60,12 +60,10 @@ def _bytes(content: str | bytes) -> bytes:
 
 
 def write_set(files: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write the files of a profile, all of them or none, and return their paths.
+    """Write a profile's files (content by path, text as UTF-8), all of them or none, and return their paths.
 
     All contents are written before the first file is renamed, and the first file, which refers to the others, is
     renamed last. If a rename fails, the previous ones are undone, so that an older set stays unchanged.
-
-    `files`: content by path; text is written as UTF-8.
     """
     ready: dict[Path, Path] = {}
     old: dict[Path, Path] = {}

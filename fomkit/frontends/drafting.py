@@ -186,8 +186,6 @@ class _Exploration:
 class SizedStep:
     """A step whose sizes have names.
 
-    `step`: the step at the given sizes.
-    `sizes`: their values by name.
     `ops`, `order`: its ops and lines, with sizes as names.
     `fixed`, `notes`: why sizes have to stay fixed; further notes.
     """
@@ -247,9 +245,7 @@ def trace_sizes(trace: Trace, sizes: Sizes, most_s: float = inf) -> SizedStep:
 class Request:
     """A request for a trace.
 
-    `name`: of the profile.
     `where`: the user's file, "" in a notebook.
-    `mode`: train or infer.
     `sizes`: requested values of named sizes; the workload's own where absent.
     `route`: how tensors are made without data, `Route`.
     `nodes`: whether the nodes of a graph are returned, too.

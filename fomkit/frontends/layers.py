@@ -224,10 +224,7 @@ class LayerLog:
         self._makers.update((array.storage, call) for array in arrays)
 
     def rows(self, owners: Iterable[tuple[str, str, Iterable[Weight]]]) -> list[TracedOp]:
-        """Return the layers in order of their calls, then those of ``owners`` with weights that no call has.
-
-        `owners` (type, path, weights): all modules of the model.
-        """
+        """Return the layers in order of their calls, then modules (type, path, weights) that no call has."""
         idle = []
         for word, path, weights in owners:
             call = LayerCall(word, path)
@@ -290,7 +287,6 @@ def per_tensor_peak_byte(copies: Copies, sizes: Sequence[float], more: int = 0) 
 class GraphNode:
     """One node of the graph of a step.
 
-    `op`: its type.
     `count`: how often it runs in a step.
     `rows`: rows of the op table that it is or that contain it; its time is divided equally. Empty without work.
     `product`: the product or convolution that it may be fused with, as a bias or an activation; "" for others.

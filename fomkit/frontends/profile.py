@@ -315,12 +315,10 @@ def profile_workload(
     sizes: Mapping[str, int] | None = None,
     name: str | None = None,
 ) -> ModelProfile:
-    """Profile a workload made in this process, for notebooks.
+    """Profile a workload made in this process, for notebooks; its default name is the model's class.
 
     The model may have real weights: a copy is traced, without data unless its step reads values (`ROUTES`), and
     the given model stays as it is.
-
-    `mode`, `batch`, `sizes`: as in `profile_file`; `name`: default: the model's class in lower case.
     """
     framework = model_file.framework_of_model(workload.model)
     _check_request("profile", mode, framework)

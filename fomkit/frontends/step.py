@@ -43,7 +43,6 @@ class Step:
 
     `ops`: the ops, and after them the layers of the forward pass, whose kind is ``layer``.
     `states`: counts of the framework's ops that are priced, zero_work and unsupported.
-    `unsupported`: the unsupported ops by name.
     `bounded`: ops whose price is a lower bound, by name: that of their bytes or, in sequence, of their flop.
     `order`: the lines of the order, whose kind is ``order``; ``row`` is a position in ``ops``. Empty if memory was
       not traced.

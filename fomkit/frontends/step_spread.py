@@ -202,7 +202,6 @@ class Spent:
     """Time of equal ops in one step.
 
     `op`, `kind`, `dtype`, `pass_name`: as in the op table; ``kind`` is "" for an op without work.
-    `count`: executions in a step.
     `time_s`: of all executions together [s], the median of steps.
     `calm_s`: the same in the least disturbed quarter of steps [s]; NaN where steps are not distinguished.
     `halved`: whether it is half of one time that the trace has for both gradients.

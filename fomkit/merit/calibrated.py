@@ -34,7 +34,6 @@ class CalibratedLine:
     `device`, `measured`: of the baseline's step, the predicted device time, and the whole measured time [s].
     `rest`: the part of it that the device does not explain [s]; 0 where the prediction exceeds the measurement.
     `step`: on the target [s]; `unit_per_day`: from this step.
-    `baseline_per_day`: units a day from the measured step.
     `found`: the measured step on the target; None without a measurement.
     `found_per_day`: from that step.
     """

@@ -54,10 +54,7 @@ def money(price: Price, time_s: Span, units: float = 1.0) -> Span:
 
 
 def money_of_run(price: Price, machine: Machine, scope: Scope, at_once: int, run_s: Span) -> Span:
-    """Return the cost of one run while ``at_once`` of them fill a scope; down time of a system is paid too.
-
-    `scope`: device, node or system; `at_once`: runs in progress there at the same time; `run_s`: of one run [s].
-    """
+    """Return the cost of one run while ``at_once`` of them fill a scope; down time of a system is paid too."""
     return money(price, run_s, paid_units(price, machine, scope) / (at_once * machine.up_share(scope)))
 
 

@@ -227,10 +227,7 @@ def _mean_with_ends(mean: str, old: Sequence[Span], new: Sequence[Span], weights
 def figure_of_merit(
     baseline: Rates, target: Rates, mean: str = MEAN, weights: Mapping[str, float] | None = None
 ) -> FigureOfMerit:
-    """Compare two machines over the same lines of work.
-
-    `mean`: a key of `fomkit.merit.fom.MEANS`; `weights`: of each line in the weighted means; default: all 1.
-    """
+    """Compare two machines over the same lines of work, by a mean of `MEANS`; by default all weigh the same."""
     where, lines = f"fom of {target.machine} over {baseline.machine}", list(baseline.unit_per_day)
     if baseline.scope != target.scope:
         per = f"the baseline's rates are per {baseline.scope} and the target's per {target.scope}"
@@ -261,10 +258,7 @@ def figure_of_merit(
 def merit_of_rates(
     suite: Suite, machines: tuple[Machine, Machine], sides: Sequence[Mapping[str, Span]]
 ) -> FigureOfMerit | None:
-    """Compare two machines over the lines of a suite for which both have a rate; None where there is no such line.
-
-    `sides`: units a day by line, on each machine.
-    """
+    """Compare two machines over the lines of a suite for which both have a rate; None where there is none."""
     both = [line.name for line in suite.lines if all(line.name in side for side in sides)]
     if not both:
         return None
@@ -287,9 +281,7 @@ ACCEPTANCE: tuple[Acceptance, Acceptance, Acceptance] = ("met", "missed", "ambig
 
 
 def verdict(chance: float, words: tuple[Word, Word, Word]) -> Word:
-    """Select the word for a probability of reaching a threshold.
-
-    `chance`: between 0 and 1; `words`: for a threshold that is reached, missed, and neither.
+    """Select the word for a probability of reaching a threshold: reached, missed, or neither.
 
     >>> verdict(0.9, ACCEPTANCE), verdict(0.5, ACCEPTANCE), verdict(0.1, ACCEPTANCE)
     ('met', 'ambiguous', 'missed')

@@ -17,10 +17,7 @@ from fomkit.plan.content import Ends, Stated, as_content
 
 
 def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> Span | None:
-    """Return energy [J] as a wall meter would count it.
-
-    `scope`: of the energy: chip, node or wall; `to_wall`: energy at the wall over that of the narrower scope, as
-    stated. Returns None where the scope is narrower and no factor is stated.
+    """Return energy [J] of a scope as a wall meter would count it; None where it needs a factor that is unknown.
 
     >>> energy_at_wall(Span.exact(10.0), "chip", None) is None
     True
@@ -31,10 +28,7 @@ def energy_at_wall(energy_j: Span, scope: EnergyScope, to_wall: Fact | None) -> 
 
 
 def carbon_kg(wall_j: Span, kg_per_j: Fact, pue: Fact | None) -> Span:
-    """Return the carbon dioxide equivalent [kg] of energy at the wall.
-
-    `wall_j`: energy at the wall of the machine [J]; `kg_per_j`: of the grid [kg/J]; `pue`: energy of the whole
-    building over that of its machines; None counts the machine alone.
+    """Return the carbon dioxide equivalent [kg] of a machine's energy at the wall, with its building's by the PUE.
 
     10 kWh at 0.4 kg/kWh in a building of PUE 1.5:
 
@@ -158,10 +152,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Integral:
-    """Energy over a time.
-
-    `period_s`: median distance of readings.
-    """
+    """Energy over a time."""
 
     energy_j: Span
     wall_s: float

@@ -297,8 +297,6 @@ def explained_lines(
     """Return for each modelled line the measured run of which the device's work explains the smallest share.
 
     Runs on these machines count; without such runs, those on other machines do.
-
-    `machines`: such as baseline and target; `sides`: line by line on each; `load`: returns a profile by name.
     """
     own = {machine.name: machine for machine in machines}
     cases = [_case(machines, rated, load) for rated in zip(*sides, strict=True)] if measured.rows else []
@@ -308,11 +306,7 @@ def explained_lines(
 def explained_models(
     estimates: Sequence[Estimate], options: Options, measured: MeasuredRuns, line: str = ""
 ) -> tuple[Explained, ...]:
-    """Return the same for each model that is estimated; see `explained_lines`.
-
-    `estimates`: of one model or more on one machine or more; `options`: those of the estimates; `line`: the name
-    for a single model.
-    """
+    """Return the same for each model that is estimated, or for a single one as a line; see `explained_lines`."""
     estimates = [estimated for estimated in estimates if estimated.job is None]  # the rows are of one device
     own = {estimated.machine.name: estimated.machine for estimated in estimates}
     models = {estimated.model.name: estimated.model for estimated in estimates}

@@ -15,7 +15,7 @@ from fomkit.core.machine import Fact, Machine, Overhead
 from fomkit.core.model import Data
 from fomkit.core.units import UNITS, parse_quantity
 from fomkit.plan.content import Ends, as_content
-from fomkit.plan.coverage import coverage, with_wait
+from fomkit.plan.coverage import coverage, shares_with_wait
 from fomkit.plan.estimate import Detail, Estimate
 from fomkit.plan.memory_of import UNKNOWN_FIT
 from fomkit.plan.options import overhead_span
@@ -29,9 +29,7 @@ SMALL_SHARE = 0.01
 
 
 def amortised_share(shares: Sequence[float], times_longer: float) -> float:
-    """Return the share of one-off overheads once the job's own work is `times_longer` times as long.
-
-    `shares`: shares of the time of the original job.
+    """Return the one-off shares of a job's time once the job's own work is `times_longer` times as long.
 
     >>> round(amortised_share([0.155, 0.181], 10), 3)
     0.048
@@ -218,11 +216,7 @@ def _of_share(estimate: Estimate, stated: Overhead, work_s: Span, fixed: bool) -
 
 
 def one_offs(estimate: Estimate, paid: Sequence[Once]) -> tuple[OneOff, ...]:
-    """Return each overhead of a run with the length that makes it 1 %.
-
-    `estimate`: on a machine with all overheads (`with_once`); `paid`: those that the user stated. A share is left
-    out where the profile defines no run, because the total is then unknown.
-    """
+    """Return each overhead of a run with the length that makes it 1 %; shares only where a run is defined."""
     epoch_s, epochs = estimate.run_time.epoch_s, estimate.model.run.epochs
     work_s = epoch_s.scaled(epochs) if epoch_s is not None and epochs is not None else None
     fixed, found = shares_of(paid), []
@@ -272,11 +266,7 @@ OF_TRAINING = "the forward pass of a training step: it includes dropout and batc
 
 
 def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
-    """Reduce an estimate to its forward pass.
-
-    `estimate`: of a training step or of inference; `samples`: of one run; without them there is no run, only one
-    batch.
-    """
+    """Reduce an estimate, of training or inference, to its forward pass; without ``samples`` it has no run."""
     ops = estimate.ops[estimate.ops["pass_name"].isin([FORWARD])]
     if not len(ops):
         raise FomkitError(estimate.model.name, "has no forward pass, so its inference is unknown.")
@@ -290,7 +280,7 @@ def inference_of(estimate: Estimate, samples: int | None = None) -> Estimate:
     alone = roll_up_step(rows, machine, estimate.step.level, work=work)
     step = eager_step(alone, rows.started, estimate.model, machine)
     run = roll_up_run(model, machine, step, estimate.sizes.get("batch"), "keep")
-    covered = with_wait(coverage(ops), step.device_s.value, step.late_s, machine)
+    covered = shares_with_wait(coverage(ops), step.device_s.value, step.late_s, machine)
     trained = estimate.model.traced_with.get("mode") != "infer"
     deviations = (*estimate.model.caveats, *((OF_TRAINING,) if trained else ()))
     return replace(

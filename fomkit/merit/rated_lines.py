@@ -99,8 +99,6 @@ class RatedLine:
     `category`: ``optimized`` where a condition of the line was changed.
     `deviations`: each condition that differs from the line's.
     `estimate`: the estimate of an estimated rate, on one device or as a job on several.
-    `source`: where the rate is from, in words.
-    `kind`: given, frozen, estimated or missing.
     `precision`: number formats of most of the arithmetic, as far as they are known.
     `work`: hash of the work of an estimated line.
     `excludes`: terms that its rate leaves out because they are not stated; None where unknown for a frozen rate.
@@ -191,10 +189,7 @@ NO_RUN = "{} does not define a run: no train_samples or epochs"
 
 
 def time_work(model: ModelProfile, machine: Machine, options: Options, job: Job | None) -> Estimate:
-    """Time a model's run on a machine at the scope of the options: on one device, or as a job of several.
-
-    Without a job, a run uses the devices that its profile states.
-    """
+    """Time a model's run at the scope of the options: on one device, or on those of a job, else of its profile."""
     if job is None and model.run.devices_per_run == 1:
         return estimate(model, machine, options)
     from fomkit.plan.job import time_job  # imported here because most work has no job

@@ -184,10 +184,7 @@ def check_quartiles(data: pd.DataFrame, where: str) -> None:
 
 
 def check_table(data: pd.DataFrame, table: str, where: str) -> None:
-    """Raise ManyFomkitError unless ``data`` has the columns, types and dimensions that its stage needs.
-
-    `table`: a key of `TABLES`; `where`: file or stage, for the error message.
-    """
+    """Raise ManyFomkitError unless ``data`` has the columns, types and dimensions of a table of `TABLES`."""
     errors = list(_column_errors(data, table, where))
     if not errors:
         numbers, cells = _numbers(data, table)
@@ -248,10 +245,7 @@ class _Filling:
 
 
 def fill_dimensions(data: pd.DataFrame) -> Filled:
-    """Fill the dimensions that only special cases have: one matrix, two dimensions, no groups, one layer.
-
-    `data`: a table with the column ``kind``. Returns the filled table, and a line for each value.
-    """
+    """Fill dimensions that only special cases have (one matrix, no groups, one layer); return a line for each."""
     filling = _Filling(data)
     for kind, plain in _PLAIN.items():
         for dimension, value in plain.items():

@@ -30,9 +30,7 @@ SPARSE = 4
 
 
 def numbered(codes: Places, count: int) -> tuple[Places, list[int]]:
-    """Return each row's number of its code, by first appearance, and the codes in that order.
-
-    `count`: codes are below it.
+    """Return each row's number of its code, by first appearance, and the codes, below ``count``, in that order.
 
     >>> numbered(np.array([7, 3, 7]), 8)
     (array([0, 1, 0]), [7, 3])

@@ -194,12 +194,10 @@ def winograd(
     out_depth: Size, out_height: Size, out_width: Size, slides_d: Size, slides_h: Size, slides_w: Size,
     item_byte: Size,
 ) -> MethodCost:  # fmt: skip
-    """Price F(m, 3) along each axis where the kernel is 3: m outputs of a tile from α = m + 2 inputs.
+    """Price F(m, 3), m = ``tile``, along each axis with a kernel of 3: m outputs of a tile from α = m + 2 inputs.
 
     Multiply-adds: α^axes for each tile and pair of channels. The direct method needs (3·m)^axes: 2.25 times as
     many in two axes for m = 2, and 4 times for m = 4.
-
-    `tile`: m, a key of `WINOGRAD`.
     """
     slides: Triple = (slides_d, slides_h, slides_w)
     kernel: Triple = (kernel_d, kernel_h, kernel_w)

@@ -171,11 +171,7 @@ def column_texts(table: pd.DataFrame, column: str) -> pd.Series[str]:
 
 
 def group_labels(ops: pd.DataFrame, by: Grouping) -> pd.Series[str]:
-    """Return the name of each row's group.
-
-    `ops`: an OPS table whose dimensions are numbers; for ``code`` one that was split by line
-    (`fomkit.ops.views.split_by_line`); `by`: a key of `GROUPINGS`.
-    """
+    """Return the name of each row's group; by code, of a table that was split by line (`views.split_by_line`)."""
     if by == "shape":
         return pd.Series(_shapes(ops), ops.index, dtype="str")
     if by == "scope":

@@ -23,7 +23,6 @@ class Kind(NamedTuple):
     """One kind of work.
 
     `title`: its ops, in the plural.
-    `role`: see `Role`.
     `dimensions`, `optional`: required and optional columns of its rows.
     `formula`: its cost; None if it is unpriced (NaN, never 0). A collective waits for links, so device memory and
       arithmetic do not bound its time.

@@ -51,14 +51,12 @@ request 28687, 2025).
 class Formats:
     """The number formats of the ops of a step.
 
-    `name`: the precision in a word.
     `matrix`: dtype and engine by kind, for ops of forward and backward; kinds that are absent stay as traced.
     `stream`: number format of the activations in between; "" leaves them as traced.
     `casts_weights`: the optimizer keeps fp32 weights; every step casts those that products read, and casts their
       gradients back.
     `scales_loss`: the gradients are divided by the scale of the loss before the update.
     `low`: number format of weights and activations of linear layers; "" if it is that of other products.
-    `message`: a description for users.
     """
 
     name: str
@@ -213,9 +211,7 @@ LEAST_SHARE = 0.01
 
 
 def name_precision(formats: Formats, ops: pd.DataFrame) -> str:
-    """Return the name of the chosen precision, else the number formats of the products of a step.
-
-    `ops`: a COSTED table, restated.
+    """Return the name of the chosen precision, else the number formats of the products of a restated step.
 
     >>> import pandas as pd
     >>> ops = pd.DataFrame({"kind": "gemm", "dtype": ["bf16", "fp32"], "flop": [9.0, 1.0], "count": 1.0})
@@ -251,9 +247,7 @@ Infinite if the op writes nothing else. A mask counts as large as the numbers: n
 
 
 def byte_factors(ops: pd.DataFrame, after: pd.Series[str]) -> NDArray[np.float64]:
-    """Return the factors (n, 2) by which the bytes read and written change with the number format, row by row.
-
-    `ops`: an OPS table; `after`: the new number format of each row.
+    """Return the factors (n, 2) by which a new number format of each row changes the bytes read and written.
 
     >>> ops = pd.DataFrame({"op": ["aten::relu", "aten::native_dropout", "aten::ge"], "dtype": "fp32"})
     >>> byte_factors(ops, pd.Series(["fp16"] * 3)).tolist()  # of dropout 4 + 1 byte become 2 + 1
@@ -341,10 +335,7 @@ def _streams(ops: pd.DataFrame, formats: Formats, *, is_parts: bool) -> pd.Serie
 
 
 def keeps_weights(ops: pd.DataFrame, formats: Formats) -> bool:
-    """Return whether a step updates fp32 weights while its products read narrow ones.
-
-    `ops`: an OPS table, as traced or restated.
-    """
+    """Return whether a step updates fp32 weights while its products read narrow ones."""
     updated = ops["kind"].eq("optimizer") & ops["dtype"].eq("fp32")
     return formats.casts_weights and bool(updated.any())
 

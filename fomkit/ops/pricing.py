@@ -219,9 +219,7 @@ def _symbols_of_columns(stated: tuple[str, ...] = ()) -> Row:
 
 @lru_cache(maxsize=256)
 def print_cost(kind: str, variant: Variant, stated: tuple[str, ...] = ()) -> Cost:
-    """Write a kind's formulas as text, in the names of its columns and of its parts.
-
-    `stated`: the `UNUSUAL` columns that an op has.
+    """Write a kind's formulas as text, in the names of its columns, `UNUSUAL` ones if stated, and of its parts.
 
     >>> print_cost("gemm", ()).flop
     '2*b*k*m*n'
@@ -241,10 +239,7 @@ def _number_text(value: float) -> str:
 
 
 def work_out(row: Mapping[str, Any]) -> dict[str, WorkedCost]:
-    """Write an op's flop, byte and launches as formula and numbers.
-
-    `row`: one row of an OPS table whose dimensions are numbers. Returns them by quantity: flop, byte and launches;
-    empty if the op has no formula.
+    """Write an op's flop, byte and launches, by name, as formula and numbers; nothing if it has no formula.
 
     >>> row = {"kind": "gemm", "dtype": "fp32", "b": 1.0, "m": 2.0, "n": 3.0, "k": 5.0}
     >>> work_out(row)["flop"]

@@ -176,7 +176,6 @@ class Cells(NamedTuple):
 
     `columns`: the names of the table's columns that have any; `texts`: the distinct expressions.
     `place`: position among the cells of all these columns, concatenated; `text`: position in ``texts``.
-    `factor`: factor of the number format.
     `least`, `most`, `whole`: what the column allows.
     """
 
@@ -226,11 +225,7 @@ def cells_of(expressions: Expressions, factor: NDArray[np.float64]) -> Cells:
 
 
 def resize_ops(ops: pd.DataFrame, sizes: Mapping[str, int], where: str) -> pd.DataFrame:
-    """Replace named sizes by numbers.
-
-    `ops`: an OPS table whose dimension cells are numbers or expressions; `sizes`: the value of each named size;
-    `where`: name of the profile, for error messages. Returns the same rows with float64 dimensions.
-    """
+    """Replace the named sizes in the dimensions of an OPS table by numbers (float64); ``where``: for messages."""
     columns: dict[str, NDArray[np.float64]] = {}
     for column in SIZED:
         if column not in ops.columns or ops[column].dtype.kind == "f":

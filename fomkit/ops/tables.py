@@ -26,8 +26,6 @@ ColumnType = Literal["number", "text"]
 class Column:
     """One column of a table: its name, unit ("" for a plain count or text), type, meaning and allowed values.
 
-    `least`, `most`: bounds of a number.
-    `whole`: true for integers.
     `words`: the allowed texts; empty if any is allowed.
     """
 

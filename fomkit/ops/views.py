@@ -136,7 +136,6 @@ def tree_labels(labels: Iterable[str], separator: str, depth: int | None = None)
 class Execution(NamedTuple):
     """One execution of an op, or several that cannot be distinguished.
 
-    `row`: position in the op table.
     `last_id`: the last id of the order that belongs to it; None if the order does not contain it.
     """
 
@@ -198,7 +197,6 @@ class Census(NamedTuple):
       multiply-adds; their other operations (an addition per output for a bias, an operation per element of a
       pooling's or local normalisation's window, else one per output); parameters and their bytes; bytes of their
       outputs; bytes of the matrices that convolutions as plain products would gather (im2col).
-    `input_byte`: bytes of the data.
     `copy_byte`: bytes of a copy per reader of each result that several layers read, as in Caffe's split layers.
     `in_place_byte`: bytes of outputs that replace an input, contained in ``types``.
     `largest_im2col_byte`: the largest of these matrices; a single workspace of this size is enough.

@@ -122,10 +122,7 @@ _seconds = partial(seconds, digits=3)
 
 
 def _op_words(sizes: str, row: Mapping[str, Any], *ops: str) -> str:
-    """Name an op by kind and sizes; where it works element by element, by its own name and number of elements.
-
-    `row`: its dimensions by name.
-    """
+    """Name an op by kind and sizes; where it works element by element, by its own name and number of elements."""
     if row.get("numel") is None or "tensors" in row:
         return sizes
     more = "" if row.get("row") is None else f", {row['row']:,.12g} a row"

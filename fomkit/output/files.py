@@ -233,10 +233,7 @@ class KeptStretches:
     def over(
         self, blocks: Iterable[pd.DataFrame], columns: Sequence[str], stretches: Sequence[tuple[int, int]]
     ) -> Iterator[pd.DataFrame]:
-        """Yield the stored stretches, then the others, each after it is written.
-
-        `columns`, `stretches`: of the sweep.
-        """
+        """Yield the stored stretches of a sweep, then the others, each after it is written."""
         for number in range(self.count):
             start, stop = stretches[number] if number < len(stretches) else (0, -1)
             path = self._path(number)

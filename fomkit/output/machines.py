@@ -347,10 +347,7 @@ _NOISE = "noise: "
 
 
 def format_measured(verdict: Sequence[str], models: Sequence[str], content: Entry, screen: Screen = PLAIN) -> str:
-    """Format ``fomkit/measured/1``: what was measured, its uncertainty, the files, and the next command.
-
-    `verdict`: the notes with the verdict; `models`: models whose ops were timed.
-    """
+    """Format ``fomkit/measured/1``: what was measured, its uncertainty, the files, and the next command."""
     page, sure = Page(screen), [note for note in content["notes"] if note.startswith(_NOISE)]
     page.lines(note for note in content["notes"] if note not in (*verdict, *sure))
     page.heading(f"measured: {verdict[0]}", "")

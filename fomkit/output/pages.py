@@ -62,7 +62,6 @@ class Table:
 class Figure:
     """A figure with a description in words, and its numbers as a table.
 
-    `key`: its identifier on the page.
     `says`: description for readers who do not see the figure.
     `chart`: Vega-Lite specification.
     `caption`: explanation for readers who see the figure.

@@ -98,10 +98,7 @@ class Page:
         self.line(text, style)
 
     def table(self, table: Table, first_out: Sequence[str] = ()) -> None:
-        """Add a table; where a terminal is too narrow, columns are dropped from the right, and a line says so.
-
-        `first_out`: headers of columns that are dropped before those on the right.
-        """
+        """Add a table; where a terminal is too narrow, columns are dropped, `first_out` first, as a line says."""
         hidden = _drop_columns(table, self.screen.width, first_out) if self.screen.breaks else []
         self._console.print(table)
         if hidden:

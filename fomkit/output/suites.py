@@ -54,10 +54,7 @@ def _mean_rates(merit: Merit, units: Sequence[str], digits: int) -> str:
 
 
 def format_merit(merit: Merit, units: Sequence[str] = ()) -> list[str]:
-    """Format a figure of merit: the value, its means, weights and both machines' rates.
-
-    `units`: the units of its lines, where they differ.
-    """
+    """Format a figure of merit: the value, its means, weights and both machines' rates, in their units."""
     exact = merit["low"] is None
     digits = 8 if exact else 4
     spread = merit_interval(merit) or "no interval: given times carry no spread"

@@ -343,9 +343,7 @@ class ParallelStep:
 
 
 def step_coverage(work: Mapping[str, float], work_s: float, waits: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares of a step by time source, from the coverage of its work and its waits for links.
-
-    `work`: shares of the work by time source; `work_s`: time of the work [s]; `waits`: exposed time [s] by source.
+    """Return the shares of a step by time source, from those of its work and its exposed waits for links [s].
 
     >>> step_coverage({"measured": 0.5, "roofline": 0.5}, 3.0, {"measured": 0.5, "alpha_beta": 0.5})
     {'measured': 0.5, 'roofline': 0.375, 'alpha_beta': 0.125}
@@ -363,9 +361,7 @@ def unhidden(exchange: Exchange) -> Waits:
 def waits_for(
     sent: Iterable[Sent], times: Mapping[str, Exchange], one_s: Mapping[str, float], level: float
 ) -> Waits:
-    """Add up collectives, each less the time of the op that hides it.
-
-    `times`: exchange of each collective; `one_s`: time of one execution of an op [s]; `level`: of the intervals.
+    """Add up collectives, each less the time of one execution of the op that hides it [s].
 
     >>> sum_ = Exchange(Span(3.0, 2.0, 5.0), "measured")
     >>> waits_for([Sent("all_reduce", "product")] * 2, {"all_reduce": sum_}, {"product": 2.5}, 0.8).exposed
@@ -383,12 +379,10 @@ def waits_for(
 
 
 def pipeline_s(stage_s: Sequence[float], microbatches: int, chunks: int = 1) -> float:
-    """Return the time of forward and backward of all microbatches under 1F1B [s].
+    """Return the time of forward and backward of all microbatches under 1F1B [s]; ``stage_s``: of one microbatch.
 
     The slowest stage works except in filling and draining, which take one microbatch of each other stage, or one
     chunk of it where stages are interleaved. For equal stages this is exact: ``(m + (p - 1)/v) · t``.
-
-    `stage_s`: time of each stage for one microbatch, forward and backward [s].
 
     >>> pipeline_s([1.0] * 4, 8), pipeline_s([1.0] * 4, 8, 3)
     (11.0, 9.0)

@@ -148,8 +148,6 @@ def buckets_of(
 def overlapped(buckets: Sequence[Bucket], taken: Callable[[Bucket], float], backward_s: float) -> Waited:
     """Send buckets one after the other, each once it is full, while the backward pass goes on.
 
-    `taken`: time of a bucket [s]; `backward_s`: time of the backward pass [s].
-
     >>> overlapped([Bucket(1.0, 1.0), Bucket(1.0, 4.0)], lambda one: 2.0 * one.byte, 4.0)
     Waited(busy_s=4.0, exposed_s=2.0)
     """
@@ -326,10 +324,7 @@ def _exchanges(unit: Unit, layout: Layout, network: Network, byte: tuple[float, 
 def _microbatch(
     layout: Layout, of: Sharding, block: Sequence[float], root: Sequence[float], *, scatters: bool
 ) -> Waited:
-    """Simulate one microbatch; without ``scatters`` its gradients stay whole on each device until the last one.
-
-    `block`, `root`: their times to be gathered, and to be scattered [s].
-    """
+    """Simulate one microbatch by times to gather and to scatter [s]; else gradients stay whole until the last."""
     (gather, scatter), (first, last), inner = block, root, of.blocks - 1
     if not scatters:
         scatter = last = 0.0

@@ -432,10 +432,7 @@ def kept_byte(
 
 
 def sizes_rows(shape: Transformer, dtype: str, parameters: int, *, any_seq: bool = False) -> list[Row]:
-    """List the ops of one training step on one device; cells are expressions in ``batch``.
-
-    `parameters`: those that the update changes; `any_seq`: whether cells are expressions in ``seq``, too.
-    """
+    """List the ops of one training step on one device, by expressions in ``batch`` and, for `any_seq`, ``seq``."""
     split = Split(1, 1, sequence=False, dtype=dtype)
     *blocks, words, head = training_rows(shape, split, Many(1, BATCH), "seq" if any_seq else shape.seq)
     rows = [{**row, "count": round(many * row["count"], 9)}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fomkit.core.errors import FomkitError
 from fomkit.core.interval import DEFAULT_LEVEL, Span, half_width
 from fomkit.core.machine import Machine
-from fomkit.core.measurement import chip_words
+from fomkit.core.measurement import chip_words, device_kind
 from fomkit.core.units import agree, sums_by_key
 from fomkit.ops.columns import cached
 from fomkit.ops.groups import column_texts
@@ -36,10 +36,7 @@ UNPRICED = "unpriced"
 
 
 def coverage(timed: pd.DataFrame) -> dict[str, float]:
-    """Return the share of the predicted time of a step by time source; see `shares_of`.
-
-    `timed`: a TIMED table. Returns a dict: one entry for each time source and ``unpriced``.
-    """
+    """Return the share of the predicted time of a TIMED table by time source and ``unpriced``; see `shares_of`."""
     count, time_s = (timed[name].to_numpy(np.float64) for name in ("count", "time_s"))
     return shares_of(count, time_s, timed["time_source"].tolist())
 
@@ -64,8 +61,8 @@ WIDE = 5.0
 
 
 def wide_notes(step: Span, timed: Callable[[], pd.DataFrame], machine: Machine) -> tuple[str, ...]:
-    """Return notes on the width of a step's interval: what most of a wide one is from, and `software_notes`."""
-    notes = software_notes(machine)
+    """Return notes on the width of a step's interval: what most of a wide one is from, and `library_notes`."""
+    notes = library_notes(machine)
     if step.high > WIDE * step.low:
         ops, factor = timed(), step.high / step.low
         words = (
@@ -77,10 +74,7 @@ def wide_notes(step: Span, timed: Callable[[], pd.DataFrame], machine: Machine) 
 
 
 def check_work(timed: pd.DataFrame, where: str) -> None:
-    """Raise when a step executes nothing, because it would take 0 s.
-
-    `timed`: a table of ops with a count; expressions of sizes count as work; `where`: for the message.
-    """
+    """Raise when a step executes nothing, because it would take 0 s; counts that are expressions are work."""
     counts = timed["count"].tolist() if len(timed) else []
     if any(isinstance(count, str) or count > 0 for count in counts):
         return
@@ -125,10 +119,7 @@ MOST_BOUNDED = 0.05
 
 
 def check_bounded(timed: pd.DataFrame, bounded: tuple[str, ...], where: str) -> None:
-    """Raise where ops priced by a lower bound take over `MOST_BOUNDED` of a step.
-
-    `timed`: with the columns op, time_s and count; `bounded`: their names.
-    """
+    """Raise where the ops of these names, priced by a lower bound, take over `MOST_BOUNDED` of a step."""
     spent = timed["time_s"] * timed["count"]
     own = timed["op"].astype("str").isin(bounded)
     share = float(spent[own].sum() / spent.sum())
@@ -146,7 +137,9 @@ def host_source(machine: Machine) -> str:
     return "measured" if host is not None and host.basis == "measured" else "assumed"
 
 
-def with_wait(shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine) -> dict[str, float]:
+def shares_with_wait(
+    shares: Mapping[str, float], device_s: float, late_s: float, machine: Machine
+) -> dict[str, float]:
     """Return the shares of a device's time by source, with its wait for the host [s] as a time of its own."""
     if late_s <= 0:
         return dict(shares)
@@ -211,6 +204,13 @@ SAME_SOFTWARE: Uses = {
 values of `STEP` are estimated from the ratio of 24 whole passes of long calls on four boards to the sum of their
 calls (labels of NeuSight; Lee et al., ASPLOS 2025), with equal weight for each board. Power-limited boards
 (`power_shortfall`), such as the T4, are left out."""
+OTHER_MAKER = "library of another maker"
+"""The group of library products priced from facts on a matrix engine whose maker has none that was timed: they are
+predicted as on others' engines, though the maker's library may reach another part of its own. The error is common
+to all products of a machine."""
+OTHER_MAKER_USES: Uses = {OTHER_MAKER: Use(Spread(0.10, 0.25), Spread(0.10, 0.25))}
+"""Products on such terms take 1.3 times as long as predicted on two boards of AMD and 1.05 times on one of Intel;
+rates that AMD states as sustained are 0.75, 0.89 and 1.10 of the predicted ones (docs/adr/0102)."""
 VERSIONS_SPREAD = 0.04
 """Standard deviation of ln(time of long kernels by one version of a library / by another): sums of products and of
 attention under SGLang 0.5.10 and 0.5.14 on two boards (docs/adr/0089)."""
@@ -258,9 +258,29 @@ def limited(uses: Uses, machine: Machine) -> Uses:
 def uses_of(machine: Machine) -> Uses:
     """Return the error that use in a step adds to a machine's times, by their harness; none for others."""
     known = cached(machine.timings, None, "uses", partial(_uses_of, machine.timings))
+    if known is MEASURED_USES:
+        return known
     if known is USES and runs_software(machine.timings, machine.software):
         known = SAME_SOFTWARE
-    return known if known is MEASURED_USES else limited(known, machine)
+    return {**limited(known, machine), **OTHER_MAKER_USES} if untimed_maker(machine) else limited(known, machine)
+
+
+def untimed_maker(machine: Machine) -> str:
+    """Return the maker of a board's matrix engine if none of its engines was timed, here or elsewhere; else "".
+
+    A CPU's engines are not meant: from facts its intervals are wide, as most of its work runs on vector units.
+    """
+    maker, makers = machine.device.architecture.partition(" ")[0], timed_makers(machine)
+    with_engine = any(one.engine == "matrix" for one in machine.device.peaks)
+    if not maker or not makers or maker in makers or not with_engine or device_kind(machine) == "cpu":
+        return ""
+    timed = cached(machine.timings, None, "engines", lambda: frozenset(column_texts(machine.timings, "engine")))
+    return "" if "matrix" in timed else maker
+
+
+def timed_makers(machine: Machine) -> frozenset[str]:
+    """Return the makers whose matrix engines were timed; none before a machine has typical utilisations."""
+    return frozenset() if machine.typical is None else machine.typical.makers
 
 
 _WORD = re.compile(r"[^\s,;]+")
@@ -279,9 +299,17 @@ def runs_software(timings: pd.DataFrame, software: str) -> bool:
     )
 
 
-def software_notes(machine: Machine) -> tuple[str, ...]:
-    """Return a note where a machine states a software that not every kernel of its table ran."""
+def library_notes(machine: Machine) -> tuple[str, ...]:
+    """Return a note where a machine's products run in libraries that nobody timed, or others than its table's."""
     software = machine.software
+    if maker := untimed_maker(machine):
+        spread = OTHER_MAKER_USES[OTHER_MAKER].whole
+        return (
+            f"no matrix engine of {maker} is timed: products and attention of {machine.name} are predicted as on "
+            f"those of {', '.join(sorted(timed_makers(machine)))}, so intervals of steps and sums include "
+            f"{spread.slower:.0%} for a library that reaches less of its engine, {spread.faster:.0%} for one that "
+            "reaches more",
+        )
     if not software or STEP not in uses_of(machine) or runs_software(machine.timings, software):
         return ()
     what = f"not every kernel of {machine.name}'s table ran {software}, which the machine states"
@@ -333,6 +361,13 @@ def common_on_chip(ends: Array, width_s: float, chip: str, work: str) -> tuple[t
     return tuple(zip(names, (((ends[2] - ends[1]) / width_s) ** 2).tolist(), strict=True))
 
 
+def group_of(kind: str, source: str) -> str:
+    """Return the group of an op by the source of its time; "" where nothing is added to its interval."""
+    if source in TABLES:
+        return GROUPS.get(kind, "")
+    return OTHER_MAKER if GROUPS.get(kind) == LIBRARY else ""
+
+
 def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
     """Return the group of each row; "" where its time does not rest on a table."""
     groups = timed["kind"].astype("str").map(GROUPS).fillna("")
@@ -340,13 +375,10 @@ def groups_of(timed: pd.DataFrame) -> pd.Series[str]:
 
 
 def widen_calls(timed: pd.DataFrame, uses: Uses, level: float) -> pd.DataFrame:
-    """Widen the interval of each row by the error of one call inside a step.
-
-    `timed`: a TIMED table; `uses`: from `uses_of`; `level`: the level of the intervals in ``timed``.
-    """
+    """Widen the interval of each row of a TIMED table by the error of one call inside a step."""
     low, high = timed["low_s"].to_numpy(np.float64, copy=True), timed["high_s"].to_numpy(np.float64, copy=True)
     value = timed["time_s"].to_numpy(np.float64)
-    for at, group in enumerate(groups_of(timed)):
+    for at, group in enumerate(map(group_of, timed["kind"], timed["time_source"])):
         if group in uses and value[at] > 0:
             low[at], high[at] = uses[group].call.widen(value[at], low[at], high[at], level)
     return timed.assign(low_s=low, high_s=high)
@@ -361,29 +393,28 @@ def _group_masks(kinds: tuple[str, ...]) -> dict[str, Array]:
 
 def use_widths(
     kinds: tuple[str, ...], seconds: Array, of_table: NDArray[np.bool_], uses: Uses, level: float
-) -> list[tuple[Array, Array]]:
-    """Return the error that use in a step adds to the sum of all ops, below and above [s], for each group.
+) -> dict[str, tuple[Array, Array]]:
+    """Return the error that use in a step adds to the sum of all ops, below and above [s], by group.
 
     The errors of different groups are independent. In a group, errors of calls partly cancel, so the sum has a
     spread of its own. So has the step as a whole (`STEP`).
 
     `kinds` (n,); `seconds` (n, s): times of n ops in each of s variants of a step, all executions of an op
     together; 0 where unknown; `of_table` (n, s) or (n, 1): true where the time rests on timings of single kernels
-    (`TABLES`); `uses`: from `uses_of`; `level`: of the intervals. Returns pairs of arrays (s,).
+    (`TABLES`); `uses`: from `uses_of`; `level`: of the intervals. Returns pairs of arrays (s,) by group.
     """
-    timed = seconds * of_table
-    totals = {group: own @ timed for group, own in _group_masks(kinds).items() if group in uses}
+    timed, masks = seconds * of_table, _group_masks(kinds)
+    totals = {group: own @ timed for group, own in masks.items() if group in uses}
     if STEP in uses and totals:
         totals[STEP] = seconds.sum(0) * (np.sum([*totals.values()], axis=0) > 0)
-    ends = ((total, *uses[group].whole.widen(1.0, 1.0, 1.0, level)) for group, total in totals.items())
-    return [(total * (1 - low), total * (high - 1)) for total, low, high in ends]
+    if OTHER_MAKER in uses and LIBRARY in masks:
+        totals[OTHER_MAKER] = masks[LIBRARY] @ (seconds - timed)
+    ends = {group: uses[group].whole.widen(1.0, 1.0, 1.0, level) for group in totals}
+    return {group: (totals[group] * (1 - low), totals[group] * (high - 1)) for group, (low, high) in ends.items()}
 
 
 def work_per_pass(costed: pd.DataFrame) -> dict[str, float]:
-    """Add up the flop of each pass of one step.
-
-    `costed`: a COSTED table. Returns a dict: flop [flop] of forward, backward and update, in this order, as far as
-    the table has them; both gradients count as backward. NaN where a row has no formula.
+    """Add up the flop of forward, backward (both gradients) and update of a COSTED table; NaN without a formula.
 
     >>> import pandas as pd
     >>> passes = ["forward", "backward_input", "backward_weight"]

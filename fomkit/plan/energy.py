@@ -71,12 +71,9 @@ def figures_for(costed: pd.DataFrame, energy: Energy) -> tuple[Figures, tuple[st
 
 
 def price_work(costed: pd.DataFrame, energy: Energy, figures: Figures, level: float) -> Work:
-    """Price the flop and bytes of a step's ops.
+    """Price the flop and bytes of a step's ops, those of one execution times ``count``.
 
     The error of one figure is common to all ops that it prices, so a term is a sum times that figure.
-
-    `costed`: a COSTED or TIMED table; of each row ``flop`` and ``byte`` of one execution, times ``count``;
-    `figures`: of the whole step (`figures_for`); `level`: of the intervals.
     """
     byte = costed["byte"].to_numpy(float) * costed["count"].to_numpy(float)
     missing, terms = [], dict[str, Span]()
@@ -122,7 +119,6 @@ class Workload:
     """The work that runs: the conditions under which a power must have been measured to apply.
 
     `busy_share`: share of the step's time in which the device computes; in the rest it waits.
-    `time_measured`: whether all of its time is measured.
     """
 
     model: str
@@ -139,7 +135,6 @@ class Method:
     `power_w`: for one device [W]: the mean power of the work, or idle power where the work is priced separately.
     `counts_work`: whether flop and bytes are priced besides ``power_w``.
     `basis`: measured only where power and time both are.
-    `message`: where the figures come from.
     """
 
     name: MethodName
@@ -274,7 +269,6 @@ class EnergyEstimate:
     `method`: None where the machine's figures are not sufficient; ``missing`` then lists what is not stated.
     `step`, `epoch`, `run`, `unit`: None where the energy or the time is unknown.
     `most_step_j`, `most_run_j`: upper bounds of all chips [J], where their limit and the time are stated.
-    `limit_w`: power limit of a chip [W].
     `notes`: remarks on the figures for the reader.
     """
 

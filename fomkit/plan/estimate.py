@@ -28,7 +28,7 @@ from fomkit.ops.precision import DEFAULTS, Formats, choose_formats, name_precisi
 from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import evaluate, evaluate_many, names_in, resize_ops
 from fomkit.ops.tables import TINY
-from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, wide_notes, with_wait
+from fomkit.plan.coverage import UNPRICED, check_bounded, check_covered, check_work, shares_with_wait, wide_notes
 from fomkit.plan.memory_of import Fit, fit_of, processor_notes, with_device_update, with_fresh_pages
 from fomkit.plan.options import Options, choose_scope, choose_sizes, host_waited, with_host
 from fomkit.plan.run import RunTime, eager_notes, eager_step, rate_per_day, roll_up_run, run_notes, runs_at_once
@@ -211,7 +211,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
     per_day = rate_per_day(model, machine, run, scope, at_once)
 
     def coverage() -> Mapping[str, float]:
-        return with_wait(timed.coverage(), step.device_s.value, step.late_s, machine)
+        return shares_with_wait(timed.coverage(), step.device_s.value, step.late_s, machine)
 
     def deviations() -> tuple[str, ...]:
         return _deviations(found, traced, options)
@@ -225,11 +225,7 @@ def estimate(model: ModelProfile, machine: Machine, options: Options) -> Estimat
 
 
 def with_step(estimated: Estimate, wall_s: Span, last_batch: LastBatch | None = None) -> Estimate:
-    """Recompute an estimate for another time of its step; the passes are scaled by the same factor.
-
-    `wall_s`: time of one step [s] including all its terms, so that no term of a step is excluded; `last_batch`:
-    drop or keep the partial last batch; default: the profile's choice.
-    """
+    """Recompute an estimate for another time of its step, with all terms in it; its passes are scaled alike."""
     factor = wall_s.value / estimated.step.value
     passes = {name: span.scaled(factor) for name, span in estimated.step_time.passes.items()}
     step = replace(estimated.step_time, wall_s=wall_s, passes=passes, excludes=())

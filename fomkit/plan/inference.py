@@ -81,10 +81,7 @@ def order_rows(
 
 
 def architecture_of(sizes: Transformer, dtype: str, expert: int = 1) -> Architecture:
-    """Return the architecture on one of ``expert`` devices that share a decoder's experts.
-
-    `dtype`: of its weights.
-    """
+    """Return the architecture, with weights of one format, on one of ``expert`` devices that share experts."""
     blocks = tuple((many, block_of(block, expert)) for many, block in sizes.architecture.blocks)
     return replace(sizes.architecture, dtype=dtype, decoder=Stack(blocks, "seq"))
 
@@ -94,10 +91,7 @@ _FORMATS = ("dtype", "engine", "weight_share")
 
 
 def _places(model: ModelProfile, rows: list[Row]) -> list[int]:
-    """Return the place of each row among a profile's ops, which may differ from the rows in number formats alone.
-
-    Raises FomkitError if they differ in more.
-    """
+    """Return each row's place among a profile's ops; raise FomkitError if more than number formats differ."""
     tables = [resize_ops(table, model.sizes, model.name) for table in (model.ops, table_of_rows(rows, "OPS"))]
     names = sorted({*tables[0], *tables[1]}.difference(_FORMATS))
     texts = [

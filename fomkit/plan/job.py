@@ -150,7 +150,6 @@ System = TypedDict("System", {
 class SystemRun:
     """A run of a job, and the units of work a day with several runs at the same time.
 
-    `at_once`: runs in progress at a time.
     `useful`: the share of the time that is useful work, and the terms that it is computed from.
     `unit_per_day`: None where not one run fits.
     """
@@ -169,10 +168,7 @@ class SystemRun:
 def run_on_nodes(
     model: ModelProfile, machine: Machine, run: RunTime | None, nodes: int, service: Service
 ) -> SystemRun | None:
-    """Compute the units a day of a system; without a stated number of nodes, it has the nodes of one job.
-
-    None where the profile defines no run.
-    """
+    """Compute the units a day of a system, by default of one job's nodes; None where a profile defines no run."""
     _check(service)
     if run is None or run.run_s is None:
         return None

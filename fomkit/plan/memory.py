@@ -41,9 +41,7 @@ MOST = 2**24
 
 
 def largest_that_fits(fits: Callable[[int], bool], most: int = MOST) -> int:
-    """Find by bisection the largest whole number that fits, if all smaller ones do.
-
-    Returns 0 where not even 1 fits, ``most`` where that fits.
+    """Find by bisection the largest whole number up to ``most`` that fits, if all smaller ones do; 0 for none.
 
     >>> largest_that_fits(lambda batch: batch * 3 <= 100)
     33

@@ -93,10 +93,7 @@ def held_by_sizes(model: ModelProfile, sizes: Mapping[str, int]) -> memory.Held 
 def peak_byte(
     model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
 ) -> float | None:
-    """Return the most memory that a step has in use at once [byte]; None where it is unknown.
-
-    `model`: in the number formats of the step (`in_formats`); `workspace`: as of `step_memory`.
-    """
+    """Return the most memory that a step in its formats has in use at once [byte]; None where it is unknown."""
     if (held := held_by_sizes(model, sizes)) is not None:
         return sum(held.values())
     use = step_memory(model, sizes, workspace)
@@ -106,10 +103,7 @@ def peak_byte(
 def step_memory(
     model: ModelProfile, sizes: Mapping[str, int], workspace: NDArray[np.float64] | None = None
 ) -> memory.Use | None:
-    """Trace the memory use of a model's step; None where the profile has no order of its ops.
-
-    `sizes`: the named sizes; `workspace`: of each op [byte]; default: a convolution's im2col of one sample.
-    """
+    """Trace the memory of a step, by default with one sample's im2col as workspace; None without an op order."""
     if model.order is None:
         return None
     used = _used(model.order)
@@ -294,10 +288,7 @@ def held_of_step(
     model: ModelProfile, machine: Machine, options: Options, of_role: Mapping[str, float],
     *, accumulates: bool = False,
 ) -> memory.Held | None:  # fmt: skip
-    """Return the memory by role at the peak of a step; None where it is unknown.
-
-    `of_role`, `accumulates`: as of `Use.held`.
-    """
+    """Return the memory by role at the peak of a step (`Use.held`); None where it is unknown."""
     sizes, framework = choose_sizes(model, options.wanted_sizes), model.traced_with.get("framework", "")
     stored = in_formats(model, sizes, precision.choose_formats(options.precision, framework, machine, model.ops))
     use = step_memory(stored, sizes) if stored is not None and can_follow(stored, sizes) else None

@@ -29,7 +29,7 @@ from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import COSTS, LINE, TIMES, column_names
 from fomkit.ops.views import BESIDE, Execution, executions
 from fomkit.plan.content import Ends, as_content, span_content
-from fomkit.plan.coverage import coverage, uses_of, widen_calls
+from fomkit.plan.coverage import coverage, library_notes, uses_of, widen_calls
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory_of import can_follow, in_formats, step_memory
 from fomkit.plan.options import Options
@@ -158,7 +158,7 @@ def predict_ops(
     if many := int((above > 0).sum()):
         mean = f"the sum uses the mean of {count_text(many, 'row')}, up to {above.max():.1%} above the median"
         messages = (*messages, f"{mean} shown: times may be far above the median, but only slightly below.")
-    return Prediction(timed, machine, interval, (*messages, *verdict_on(machine)), where)
+    return Prediction(timed, machine, interval, (*messages, *library_notes(machine), *verdict_on(machine)), where)
 
 
 MOMENTS = 500
@@ -184,10 +184,7 @@ def pareto_table(ops: pd.DataFrame, top: int = 15) -> pd.DataFrame:
 
 
 def composition_table(estimate: Estimate, by: str = "kind") -> pd.DataFrame:
-    """Return the parts of each pass, then the stated host, input and overhead times of a step.
-
-    `by`: a column: ``kind``, ``time_source`` or ``bound``. Returns a DataFrame: ``pass``, ``part``, ``time_s``.
-    """
+    """Return ``pass``, ``part`` (by a column) and ``time_s`` of a step, then its host, input and overheads."""
     ops = estimate.ops[estimate.ops["time_s"].notna()]
     spent = pd.DataFrame(
         {
@@ -217,10 +214,7 @@ def _shown_moments(live_byte: np.ndarray[tuple[int], np.dtype[np.float64]]) -> l
 
 
 def memory_table(estimate: Estimate) -> pd.DataFrame:
-    """Return the memory of each role over the step.
-
-    Returns a DataFrame: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``; each role at each moment.
-    """
+    """Return the memory of each moment: ``id``, ``role``, ``byte``, ``all_byte``, ``op``, ``pass_name``."""
     model = in_formats(estimate.model, estimate.sizes, estimate.formats) or estimate.model
     use = step_memory(model, estimate.sizes)
     if use is None:

@@ -21,7 +21,6 @@ class Options:
     """What the user chose for a study, besides the model and the machine.
 
     `batch`: samples in one step; None keeps the profile's.
-    `interval`: level of all intervals.
     `sizes`: other named sizes of the profile, for example ``{"seq": 512}``.
     `precision`: fp32, tf32, mixed, bf16, fp8, fp8_block, mxfp8, nvfp4 or int8; None is the framework's default on
     the machine.
@@ -202,10 +201,7 @@ def with_host(machine: Machine, model: ModelProfile) -> Machine:
 
 
 def check_host(model: ModelProfile, where: str, launch: str = "eager") -> None:
-    """Raise where steps of a model never wait for a host, so that varying its time would change nothing.
-
-    `launch`: of the layout.
-    """
+    """Raise where steps of a model never wait for a host, so that varying its time would change nothing."""
     if model.traced_with.get("device") != OF_SIZES:
         return
     if not waits_by_block(model):

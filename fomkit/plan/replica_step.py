@@ -28,7 +28,7 @@ from fomkit.parallel.step import (
     unhidden,
 )
 from fomkit.parallel.traffic import Bucket, Waits, add_waits, buckets_of, replica_traffic, waited
-from fomkit.plan.coverage import with_wait
+from fomkit.plan.coverage import shares_with_wait
 from fomkit.plan.estimate import Estimate, estimate
 from fomkit.plan.memory import Held, standing_memory
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, held_of_step
@@ -72,10 +72,7 @@ def _check_replicable(model: ModelProfile, layout: Layout) -> None:
 
 
 class OneDevice(NamedTuple):
-    """The ops that a device runs for one microbatch, their number formats, and whether they are known not to fit.
-
-    `machine`: with the fits of its timings.
-    """
+    """The ops that a device runs for one microbatch, their formats, and whether they are known not to fit."""
 
     ops: pd.DataFrame
     formats: Formats
@@ -272,7 +269,7 @@ class ReplicaStep:
             runs = microbatches * (1.0 + forward * (self.layout.recompute == "full"))
             runs = np.where(update, update_share, runs)
             device_s = float(timed.rows.ops.seconds[0, :, 0] @ runs)
-            covered = with_wait(timed.coverage(runs), device_s, late_s, one.machine)
+            covered = shares_with_wait(timed.coverage(runs), device_s, late_s, one.machine)
             self._works[key] = _Work(covered, one.precision, one.excludes, Notes(partial(self._notes, one)))
         return self._works[key]
 

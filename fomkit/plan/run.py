@@ -91,9 +91,7 @@ class RunTime:
 
 
 def unit_per_day(unit_s: Span, runs_at_once: float) -> Span:
-    """Convert the time of one unit of work to units per day.
-
-    `unit_s`: time of one unit on the devices it occupies [s]; `runs_at_once`: units in progress at the same time.
+    """Convert the time of one unit of work [s], of which some are in progress at once, to units per day.
 
     >>> unit_per_day(Span.exact(60 * 3600.0), 18_688).value
     7475.2
@@ -203,12 +201,7 @@ def no_run(model: ModelProfile) -> str:
 def roll_up_run(
     model: ModelProfile, machine: Machine, step: StepTime, batch: int | None, last_batch: str
 ) -> RunTime:
-    """Roll a step up to an epoch and a run.
-
-    `model`: for its samples and epochs; `machine`: for its overheads per epoch and per run; `batch`: samples in
-    one step, or an array; `last_batch`: ``drop`` leaves a partial last batch out, ``keep`` counts it as a full
-    step.
-    """
+    """Roll a step up to an epoch and a run; ``keep`` counts a partial last batch; ``batch`` may be an array."""
     samples, epochs = model.data.train_samples, model.run.epochs
     if samples is None or batch is None:
         return RunTime(None, False, None, None, None, None, None, None, step.excludes)

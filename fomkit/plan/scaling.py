@@ -250,10 +250,7 @@ def _curve(spec: ScalingSpec, mode: Mode, stepper: Stepper, network: Network, ba
 
 
 def scale(model: ModelProfile, machine: Machine, spec: ScalingSpec) -> Scaling:
-    """Compute the curves.
-
-    `machine`: its links are those of the network, its devices per node those of a node.
-    """
+    """Compute the curves on a machine that has the network's links and the devices of its nodes."""
     given: Sequence[object] = spec.nodes  # a notebook may pass any objects
     if not given:
         raise FomkitError("nodes", "are missing. Give at least one number of nodes.")

@@ -219,10 +219,7 @@ def _restated(
 def step_ops(
     model: ModelProfile, machine: Machine, formats: Formats, sizes: Mapping[str, int] | None = None
 ) -> StepOps:
-    """Collect the distinct ops of a model's step, with the engines that a machine has.
-
-    `sizes`: the sizes at which the cells that are no expressions are computed; default: the profile's own.
-    """
+    """Collect the distinct ops of a model's step, with the engines of a machine, by default at its own sizes."""
     machine, sizes = prepared(machine), choose_sizes(model, {}) if sizes is None else sizes
     ops = row_major(model.ops)
     if formats.casts_weights:
@@ -346,10 +343,7 @@ def _parts_of(model: ModelProfile, formats: Formats, sizes: Mapping[str, int], n
 
 
 def price_at(step: StepOps, machine: Machine, sizes: Sizes, interval: float) -> Priced:
-    """Price a step's ops at many sizes.
-
-    `machine`: as built; `sizes`: each named size as an array (u,) of whole numbers.
-    """
+    """Price a step's ops at many sizes, each an array (u,) of whole numbers, on a machine as built."""
     rows, many = step.ops.at(sizes), many_of(sizes)
     runs = rows.number("count") != 0  # a loop with one step executes the work between its steps 0 times
     notes = {row * many + at: note for row, note in step.notes.items() for at in range(many)}

@@ -288,15 +288,16 @@ def device_times(ops: Ops, uses: coverage.Uses, level: float, bare: int = 0) -> 
         own = np.einsum("ns,ns->s", alone, alone) if same is None else _squared_sums(same, len(ops.same), alone)
         common.append(_squared_sums(families, len(shares), common_root * sides))
         squares.append(common[-1] + own)
-    below, above = squares
     in_use = slice(0, width - bare)
-    for less, more in coverage.use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level):
-        below[in_use] += less**2
-        above[in_use] += more**2
+    widths = coverage.use_widths(ops.kinds, seconds[0, :, in_use], ops.of_table, uses, level)
+    for group, pair in widths.items():
+        for sums in (squares, common) if group == coverage.OTHER_MAKER else (squares,):
+            for side, width_s in zip(sums, pair, strict=True):
+                side[in_use] += width_s**2
     value = seconds[0].sum(0)
     whole, part = (np.sqrt(two).sum(0) for two in (squares, common))
     shared = np.divide(part, whole, out=np.ones(width), where=whole > 0) ** 2
-    return DeviceTimes(np.array([value, value - np.sqrt(below), value + np.sqrt(above)]), shared)
+    return DeviceTimes(np.array([value, value - np.sqrt(squares[0]), value + np.sqrt(squares[1])]), shared)
 
 
 _ALONE: coverage.Uses = {}
@@ -341,11 +342,7 @@ class StepTime:
 
 
 def device_time(timed: pd.DataFrame, level: float, uses: coverage.Uses = _ALONE) -> Span:
-    """Add up ops that a device runs one after the other; rows without a time are left out.
-
-    `timed`: a TIMED table; `level`: the level of its intervals; `uses`: the error that use in a step adds to
-    timings of single kernels (`fomkit.plan.coverage`); nothing by default.
-    """
+    """Add up the ops of a TIMED table, which a device runs one after the other; unpriced rows are left out."""
     return _spans(device_times(ops_of(timed), uses, level), level)[0]
 
 

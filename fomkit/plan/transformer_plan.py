@@ -65,7 +65,6 @@ class Busy(NamedTuple):
     """What a device executes in a step.
 
     `work_s`: its time, including waits for its host [s]; `late_s`: the waits alone, of the value.
-    `by_source`: the same time by time source [s].
     """
 
     work_s: Span

@@ -23,7 +23,7 @@ from fomkit.parallel import step, traffic
 from fomkit.parallel.kernels import tensors_of
 from fomkit.parallel.step import check_experts, check_schedule, check_split, microbatches_of, stages_of
 from fomkit.parallel.transformer import TENSORS_OUTSIDE
-from fomkit.plan.coverage import UNPRICED
+from fomkit.plan.coverage import UNPRICED, library_notes
 from fomkit.plan.estimate import NOTABLE
 from fomkit.plan.memory import SHORT_BYTE, Held, part_held
 from fomkit.plan.options import host_waited
@@ -271,6 +271,7 @@ class TransformerStep:
         whole_s = sum(spent.values())
         covered = {**{name: seconds / whole_s for name, seconds in spent.items()}, UNPRICED: 0.0}
         waited = [host_waited(self.plan.host_op_s)] * (busy.late_s > NOTABLE * compute.value)
+        told = (*library_notes(self.plan.machine), *waited)
         return step.ParallelStep(
             layout=layout, devices=devices, replicas=replicas, samples=samples, microbatches=count,
             compute_s=compute, busy_s=links.busy, exposed_s=links.exposed, bubble_s=bubble,
@@ -281,7 +282,7 @@ class TransformerStep:
             memory_byte=sum(part_held(self.shape, layout, micro, count, sharing).values()),
             coverage=step.step_coverage(covered, compute.value + bubble.value, links.sources),
             excludes=EXCLUDES if input_s is None else (),
-            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *waited),
+            precision=self.plan.low or self.plan.dtype, notes=(*self.notes, *told),
         )  # fmt: skip
 
     def one_device(self, devices: int, samples: int) -> OneDevice:

@@ -61,10 +61,7 @@ TABLE = (
 
 
 def estimator_cascade() -> tuple[tuple[Estimator, ...], tuple[Estimator, ...]]:
-    """List the estimators by priority; the first that can predict a row does.
-
-    Returns those before the sums of components, and those after them; a row that none can predict stays unpriced.
-    """
+    """List estimators by priority, before and after the sums of components; the first that can predict does."""
     table = partial(_in_turn, steps=TABLE)
     timed = (
         exact.estimate,  # the op was timed
@@ -299,10 +296,7 @@ def time_ratio(
 
 
 def rescale_answers(rows: Rows, answers: Answers, machine: Machine) -> Answers:
-    """Rescale predictions for the original machine to the changed one.
-
-    `rows`: COSTED rows; `answers`: their times on the original machine; `machine`: the changed one.
-    """
+    """Rescale predictions of COSTED rows for the original machine to the changed one."""
     built = original(machine)
     rows = rows.take(places_of(answers.index, rows.index))
     before, after = bounds(rows, built), bounds(rows, machine)

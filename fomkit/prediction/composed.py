@@ -69,12 +69,10 @@ def components_of(rows: Rows, word: str, answers: Answers) -> Components:
 
 
 def add_up(parts: Components, wanted: Indices) -> Answers:
-    """Add up the predicted times of components.
+    """Add up the predicted times of the wanted ops' components; ops with an untimed component are left out.
 
     Bounds of intervals add up like the values, because the parts of an op err together. The source of a sum is the
     weakest of its parts.
-
-    `wanted`: ops to add up. Returns those that have parts, all of them with a time.
     """
     if not len(parts.of):
         return estimators.join_answers([])

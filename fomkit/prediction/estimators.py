@@ -361,10 +361,7 @@ estimator that predicts other ops from the machine's table alone.
 def opened_by(
     choose: Callable[[Rows, Machine], Flags],
 ) -> Callable[[Callable[..., Answers]], Callable[..., Answers]]:
-    """Decorate an `Estimator`: only the rows that it applies to are passed, and without any it is not called.
-
-    `choose`: selects these rows, from all rows and the machine.
-    """
+    """Decorate an `Estimator`: only the rows that it applies to are passed, and without any it is not called."""
 
     def opened(estimator: Callable[..., Answers]) -> Callable[..., Answers]:
         @wraps(estimator)

@@ -187,10 +187,7 @@ def _own_names(timings: pd.DataFrame, kind: str) -> frozenset[str]:
 
 
 def hits(rows: Table, timings: pd.DataFrame, kind: str) -> tuple[list[tuple[int, ...]], Places]:
-    """Find the timings of the same op: their positions for each distinct op, and each row's number among these.
-
-    `rows`: of one kind.
-    """
+    """Find the timings of the same op as rows of a kind: positions for each distinct op, and each row's number."""
     rows, keys = estimators.as_rows(rows), ("dtype", "engine", *KINDS[kind].dimensions)
     free = (*KINDS[kind].optional, *(() if kind in PASS_FREE_KINDS else ("pass_name",)), "op")
     known = cached(timings, None, f"timings of {kind}", partial(_by_op, timings, kind, keys, free))

@@ -1,7 +1,7 @@
 """Predict the time of a collective on a machine: of a step (`Network.exchange`), and of a row (an `Estimator`).
 
 Inside a node the machine's own table of collectives has priority (`table_time`); otherwise its links and the
-formulas of `fomkit.prediction.links` are used.
+formulas of `fomkit.prediction.links` are used. Between nodes an exchange may run in stages, over two tiers.
 """
 
 from __future__ import annotations
@@ -200,10 +200,7 @@ class Network:
         return self.machine.node_devices
 
     def check_joined(self, devices: int) -> None:
-        """Check that the links between nodes join ``devices`` devices.
-
-        Raises FomkitError at ``layout`` where no stated link joins them.
-        """
+        """Raise FomkitError at ``layout`` where no stated link between nodes joins ``devices`` devices."""
         if devices == 1 or devices <= self.node_devices or not self.states("system"):
             return
         joins = self._link("system", 1.0).joins
@@ -339,11 +336,7 @@ class Network:
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm = "auto",
         servers: int = 1,
     ) -> Exchange:  # fmt: skip
-        """Return the time of a collective and its source; 0 for a group of one.
-
-        `message_byte`: bytes of the whole message on each rank; `algorithm`: see `Layout`; `servers`: for
-        ``parameter_server``.
-        """
+        """Return the time and source of a collective, whose whole message each rank has; 0 for a group of one."""
         if group.ranks == 1 or not message_byte:
             return Exchange(Span.exact(0.0, self.level), "measured")
         key = (collective, message_byte, group, algorithm, servers)

@@ -102,7 +102,6 @@ def row_noise(training: Rows) -> Matrix:
 class Family(NamedTuple):
     """A fit with its training rows, prepared for queries.
 
-    `rows`: those of ``training``.
     `alike`: the sizes that are the same in all timed ops; `differs`: finds ops in which one of them differs.
     `describe`: writes the sizes of a timed op, by its position.
     `falls`: finds pairs of timed products of which the larger is faster.

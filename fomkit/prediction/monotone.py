@@ -51,8 +51,6 @@ class Falls(NamedTuple):
 class Surroundings(NamedTuple):
     """The fit of products, as this module uses it.
 
-    `timed`: its training rows.
-    `predict`: predicts rows.
     `trust`: 1 over the variance of a prediction, up to a factor.
     `is_covered`: returns which rows are near the timings at these positions.
     `found`: cache of rungs, ladders and lines for the next batch.
@@ -299,8 +297,6 @@ def never_falling(rows: Rows, known: Surroundings) -> Answers:
     the largest timing a product takes at least the longest of the smaller ones. A fall between two timings of a
     product applies to products near both, between their sizes and by their ratio at most. A timing of the same
     product bounds the times of fewer and of more rows.
-
-    `rows`: COSTED products.
     """
     axes = growing_axes(rows)
     size = sizes_along(rows, axes)
@@ -430,21 +426,20 @@ def no_longer_than_parts(
     ln(time), and the batch of the part that gives it, 0 for none.
     """
     found, of_part, batch = log_s.copy(), np.zeros(len(rows)), numbers(rows, "batch", 0.0)
-    moving, warm = (far > MOVED) & (batch >= 2), np.broadcast_to(warm, len(rows))
+    moving, warm = (far > MOVED) & (batch >= 2), warm + np.zeros(len(rows))
     if not moving.any():
         return found, of_part
     start_s, rest_s = means()
     for at, parts, has, corrections in _corrections(rows, sizes, moving, correct):
-        most, gained, part = np.full(at.shape, -np.inf), np.zeros(at.shape), np.zeros(at.shape)
         start, rest, alone, share = (column[at] for column in (start_s, rest_s, log_s, far))
-        for size, divided, correction in zip(parts, has, corrections, strict=True):
-            in_turn = np.log(start * (batch[at[0]] / size) + rest) + correction
-            gain = share * (alone - in_turn)
-            steps = np.where(divided & (size > warm[at]), np.round(gain / MOVED), -np.inf)
-            better = steps > most  # of equal ones the largest part, which comes first
-            most, gained = np.where(better, steps, most), np.where(better, gain, gained)
-            part = np.where(better, size, part)
-        gains = moving[at] & (gained > MOVED)
+        size = parts[:, None]
+        in_turn = np.log(start * (batch[at[0]] / size) + rest) + corrections
+        gain = share * (alone - in_turn)
+        steps = np.where(has[:, None] & (size > warm[at]), np.round(gain / MOVED), -np.inf)
+        best = steps.argmax(0)  # of equal ones the largest part, which comes first
+        op, size_at = np.arange(len(best))[:, None], np.arange(best.shape[1])
+        most, gained = (column[best, op, size_at] for column in (steps, gain))
+        gains = moving[at] & (gained > MOVED) & (most > -np.inf)
         found[at[gains]] -= gained[gains]
-        of_part[at[gains]] = part[gains]
+        of_part[at[gains]] = parts[best, size_at][gains]
     return found, of_part

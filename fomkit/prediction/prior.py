@@ -407,8 +407,6 @@ def name_bounds(rows: Rows, times: Answers, machine: Machine) -> Answers:
     Values and bounds of plain products below what these rates allow are raised to it. Only stated rates count:
     fitted ones come from the same table and would prove nothing. Times derived from longer kernels take at least a
     kernel's start.
-
-    `rows`: COSTED rows; `times`: predictions, which are returned with bounds and longer evidence.
     """
     rows = rows.take(estimators.places_of(times.index, rows.index))
     found = bounds(rows, machine)

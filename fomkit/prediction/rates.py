@@ -206,9 +206,7 @@ step counts the rest as host time (`fomkit.plan.step`). Utilisations are fitted 
 
 
 def starts_within(time_s: Matrix, starts_s: Matrix) -> Matrix:
-    """Return the part of each time that is visible launch cost [s]; 0 where the time is shorter than that.
-
-    `time_s`: with launches; `starts_s`: the host's cost of these launches.
+    """Return the part of each time with launches that is visible launch cost [s]; 0 where the time is shorter.
 
     >>> starts_within(np.array([1.0, 50.0]), np.full(2, 5.0)).tolist()
     [0.0, 2.0]
@@ -324,11 +322,9 @@ def _common_step(seconds: Matrix) -> float:
 
 
 def clock_step(timings: pd.DataFrame) -> Matrix:
-    """Estimate the step [s] to which the times of each harness are truncated; 0 where none is visible.
+    """Estimate for each row the step [s] to which its harness's times are truncated; 0 where none is visible.
 
     DeepBench truncates to whole microseconds, so the true time is in [t, t + 1 µs).
-
-    `timings`: a TIMINGS table; one step per row is returned.
     """
     steps = np.zeros(len(timings))
     time_s, harness = numbers(timings, "time_s"), as_rows(timings).text("harness")

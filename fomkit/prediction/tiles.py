@@ -162,10 +162,7 @@ def _fastest_choice(sides: tuple[Matrix, ...], chip: Chip, splits: Sequence[int]
 
 
 def tiled(rows: Table, chip: Chip, splits: Sequence[int] = SPLITS) -> Tiled:
-    """Cut products into tiles, by the fastest choice of tile and parts of the depth.
-
-    `rows`: COSTED products; `splits`: parts into which the depth may be cut.
-    """
+    """Cut COSTED products into tiles, by the fastest choice of tile and of parts of the depth."""
     b, m, n, k = sides = tuple(numbers(rows, name) for name in ("b", "m", "n", "k"))
     item, (arithmetic_s, depth, joining_s) = item_bytes(rows), _fastest_choice(sides, chip, splits)
     weight, other = item * b * n * k, b * (item * m * k + np.maximum(item, 2.0) * m * n)

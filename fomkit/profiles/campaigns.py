@@ -104,10 +104,7 @@ def _span(table: pd.DataFrame, position: int, where: str) -> Span:
 
 
 def load_epochs(path: Path) -> EpochsToTarget:
-    """Load a curve of epochs to a target.
-
-    `path`: a CSV table with the columns of `fomkit.ops.tables.EPOCHS`.
-    """
+    """Load a curve of epochs to a target from a CSV table with the columns of `fomkit.ops.tables.EPOCHS`."""
     table = read_numbered_table(path, "EPOCHS")
     check_table(table, "EPOCHS", str(path))
     found: dict[int, Span] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -65,10 +65,7 @@ def _number_format(text: str) -> str:
 
 
 def check_once(document: Document, keys: tuple[str, ...], entries: Sequence[tuple[object, ...]]) -> None:
-    """Raise FomkitError if two entries of a list describe the same thing: it is unknown which of them is right.
-
-    `entries`: for each entry, the words that identify what it describes.
-    """
+    """Raise FomkitError if two entries of a list have the same identifying words: either may be right."""
     for index, one in enumerate(entries):
         if (first := entries.index(one)) != index:
             name, of = ".".join(keys), " ".join(str(word) for word in one if word not in ("", None))
@@ -107,77 +104,70 @@ class Ended(Record):
         return self
 
 
-class ReserveRecord(Ended):
+Figure = TypeVar("Figure", bound=float)
+
+
+class Sourced(Ended, Generic[Figure]):
+    """A figure with its source, its basis and, as far as stated, the bounds of its interval."""
+
+    source: str
+    basis: Basis = "published"
+    low: Figure | None = None
+    high: Figure | None = None
+
+
+class ReserveRecord(Sourced[Byte]):
     """``reserve``: memory of a device that a program holds besides its tensors; 0 is no reserve."""
 
     value_at = "memory"
     may_be_0 = True
     memory: Byte
-    source: str
-    low: Byte | None = None
-    high: Byte | None = None
     basis: Basis = "measured"
 
 
-class IdleRecord(Ended):
+class IdleRecord(Sourced[Power]):
     """``energy.idle``: power while nothing is computed."""
 
     value_at = "power"
-
     power: Power
-    source: str
     basis: Basis = "measured"
-    low: Power | None = None
-    high: Power | None = None
 
 
-class PerFlopRecord(Ended):
+class PerFlopRecord(Sourced[PerFlop]):
     """``energy.per_flop[…]``: energy of one flop besides idle power; without an engine, of both engines."""
 
     value_at = "energy"
     dtype: NumberFormat
     energy: PerFlop
-    source: str
     engine: Literal["vector", "matrix"] | None = None
     basis: Basis = "modelled"
-    low: PerFlop | None = None
-    high: PerFlop | None = None
 
 
-class PerByteRecord(Ended):
+class PerByteRecord(Sourced[PerByte]):
     """``energy.per_byte``: energy of one byte of device-memory traffic besides idle power."""
 
     value_at = "energy"
-
     energy: PerByte
-    source: str
     basis: Basis = "modelled"
-    low: PerByte | None = None
-    high: PerByte | None = None
 
 
-class AverageRecord(Ended):
+class AverageRecord(Sourced[Power]):
     """``energy.average[…]``: mean power while a workload ran."""
 
     value_at = "power"
-
     workload: str
     power: Power
-    source: str
     scope: EnergyScope | None = None
     devices: int | None = Field(default=None, ge=1)
     batch: int | None = Field(default=None, ge=1)
     precision: str = ""
     basis: Basis = "measured"
-    low: Power | None = None
-    high: Power | None = None
 
 
 class LimitRecord(Ended):
     """``energy.limit``: power limit of one chip, its design power; an upper bound, never an average."""
 
     value_at = "power"
-
     power: Power
     source: str
     basis: Basis = "published"

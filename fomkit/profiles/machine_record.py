@@ -21,13 +21,13 @@ from fomkit.files.write import write_set
 from fomkit.ops.check import check_quartiles, check_table
 from fomkit.ops.tables import empty_table
 from fomkit.profiles.facts import (
-    Ended,
     EnergyRecord,
     NumberFormat,
     OneWord,
     PriceRecord,
     ReserveRecord,
     SomeByte,
+    Sourced,
     Versioned,
     check_once,
     energy_content,
@@ -60,65 +60,48 @@ if TYPE_CHECKING:
 SCHEMA = "fomkit/machine/1"
 
 
-class PeakRecord(Ended):
+class PeakRecord(Sourced[FlopRate]):
     """``device.peak[…]``: a dense rate; without dtype and engine it means nothing, so both are needed."""
 
     value_at = "rate"
     dtype: NumberFormat
     engine: Literal["vector", "matrix"]
     rate: FlopRate
-    source: str
     accumulate_dtype: str = ""
     sustained: FlopRate | None = None
-    basis: Basis = "published"
-    low: FlopRate | None = None
-    high: FlopRate | None = None
 
 
-class MemoryRecord(Ended):
+class MemoryRecord(Sourced[ByteRate]):
     """``device.memory``: capacity and bandwidth; low and high belong to the bandwidth."""
 
     value_at = "bandwidth"
-    source: str
     capacity: SomeByte | None = None
     bandwidth: ByteRate | None = None
-    basis: Basis = "published"
-    low: ByteRate | None = None
-    high: ByteRate | None = None
 
 
-class LaunchRecord(Ended):
+class LaunchRecord(Sourced[Time]):
     """``device.launch``, ``host``: the host's time to launch one kernel, or one op including its framework."""
 
     value_at = "per_op"
     per_op: Time
-    low: Time | None = None
-    high: Time | None = None
     basis: Basis = "assumed"
     source: str = ""
 
 
-class AllocatorRecord(Ended):
+class AllocatorRecord(Sourced[ByteRate]):
     """``device.allocator``: the rate at which new memory is provided, and the size of results that need it."""
 
     value_at = "fresh"
     fresh: ByteRate
     above: Byte
-    source: str
-    low: ByteRate | None = None
-    high: ByteRate | None = None
     basis: Basis = "measured"
 
 
-class FromHostRecord(Ended):
+class FromHostRecord(Sourced[ByteRate]):
     """``device.from_host``: the rate from the host's memory to an accelerator's."""
 
     value_at = "bandwidth"
     bandwidth: ByteRate
-    source: str
-    low: ByteRate | None = None
-    high: ByteRate | None = None
-    basis: Basis = "published"
 
 
 class UnitsRecord(Record):

@@ -292,10 +292,7 @@ def tables_beside(path: Path) -> tuple[Path, Path, Path, Path]:
 
 
 def save_model(model: ModelProfile, path: Path) -> list[Path]:
-    """Write NAME.yaml, NAME.ops.csv and, if there are any, parts, layers and order: all of them or none.
-
-    Returns the files written.
-    """
+    """Write NAME.yaml, NAME.ops.csv and any parts, layers and order, all or none; return the files written."""
     from fomkit.files.documents import format_document
 
     ops, parts, layers, order = tables_beside(path)

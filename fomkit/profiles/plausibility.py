@@ -323,10 +323,7 @@ _KEYS = {"memory": "device.memory.bandwidth", "links": "links"}
 
 
 def _unlike_any(rates: Iterable[tuple[str, str, Rate]], name: str, *, refuse: bool) -> Iterator[str]:
-    """Compare each rate with the highest of shipped machines, independent of the other facts.
-
-    `rates`: description, key in `_FASTEST`, and fact.
-    """
+    """Compare each rate (description, key of `_FASTEST`, fact) with the highest of shipped machines."""
     for what, of, rate in rates:
         value = rate.byte_per_s if isinstance(rate, Link) else rate.value
         unit, key = "byte_per_s" if of in _KEYS else "flop_per_s", _KEYS.get(of, "device.peak")

@@ -124,12 +124,7 @@ def suite_hash(suite: Suite, rates: Mapping[str, FrozenRate]) -> str:
 
 
 def freeze_text(text: str, suite: Suite, rates: Mapping[str, FrozenRate], fomkit_version: str) -> str:
-    """Return the text of a suite file with the baseline's rates frozen; comments and order stay.
-
-    `text`: the current file, in which a frozen block is replaced; `suite`: with the version of the new file;
-    `rates`: units per day of the baseline by line; `fomkit_version`: version of the program that computed the
-    rates.
-    """
+    """Return a suite's text with its version and the baseline's rates in the frozen block; the rest stays."""
     block = {
         "frozen": {
             "sha256": suite_hash(suite, rates),

@@ -41,7 +41,6 @@ class Adapter(Protocol):
     """A reader of one format: an object, or a module, with these four attributes.
 
     `name`: the word for ``fomkit import --format``.
-    `title`: what it reads, for people.
     """
 
     name: str
@@ -170,11 +169,7 @@ def read_by(installed: Installed, path: Path) -> ReadTable:
 def choose_adapter(
     path: Path, product: str | None, file_format: str | None, taken: Collection[str], refusal: FomkitError
 ) -> tuple[str, str]:
-    """Choose the adapter of a file that has none of fomkit's own formats; return format and product.
-
-    `product`, `file_format`: the user's choice; `taken`: names of fomkit's own formats; `refusal`: the error if no
-    adapter fits.
-    """
+    """Choose a file's adapter, beside fomkit's own formats; return format and product, or raise ``refusal``."""
     working, broken = find_adapters(taken)
     fitting = {name: one for name, one in working.items() if product in (None, one.product)}
     if file_format is not None:

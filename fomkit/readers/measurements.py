@@ -80,10 +80,7 @@ def rows_as_table(rows: Sequence[Mapping[str, Any]], where: str) -> pd.DataFrame
 def import_measurements(
     path: Path, file_format: str, *, model: str | None = None, machine: str | None = None
 ) -> ImportedMeasurements:
-    """Read a foreign record of measurements.
-
-    `file_format`: a key of `IMPORTERS`; `model`, `machine`: profile names; the file's own words stay in the note.
-    """
+    """Read a foreign record of measurements by a key of `IMPORTERS`; the file's own names stay in the note."""
     rows, messages = IMPORTERS[file_format].read(path)
     named = [_with_profile_name(_with_profile_name(row, "model", model), "machine", machine) for row in rows]
     words = [

@@ -39,7 +39,6 @@ from fomkit.readers.profilers.xplane import model_of_planes
 from fomkit.readers.profilers.xplane_file import recognise_xplane
 from fomkit.readers.records import IMPORTERS, Format
 from fomkit.readers.tables.aiconfigurator import read_aiconfigurator, recognise_aiconfigurator
-from fomkit.readers.tables.collectives import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
 from fomkit.readers.tables.deepbench import (
     read_deepbench,
     read_deepbench_log,
@@ -47,15 +46,13 @@ from fomkit.readers.tables.deepbench import (
     recognise_deepbench_log,
 )
 from fomkit.readers.tables.foreign import ImportedTimings, read_timings_table, recognise_timings_table
+from fomkit.readers.tables.network_logs import read_nccl_tests, read_osu, recognise_nccl_tests, recognise_osu
 from fomkit.readers.tables.neusight import read_neusight, recognise_neusight
 from fomkit.readers.tables.simulators import read_vidur, read_vtrain, recognise_vidur, recognise_vtrain
 
 
 def as_machine(imported: ImportedTimings, name: str, facts: Machine | None = None) -> Machine:
-    """Combine timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown.
-
-    `name`: name of the new machine; `facts`: a machine without timings of its own.
-    """
+    """Combine timings with a machine's facts; peaks and bandwidth come from the facts or stay unknown."""
     if facts is not None and len(facts.timings):
         line = f"'device: {facts.device_of}'; state its facts instead" if facts.device_of else "'timings'"
         what = f"has timings of its own, and facts must be a machine file without them. Remove its line {line}."
@@ -179,11 +176,7 @@ def read_timings(
     device: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> ImportedTimings:
-    """Read measured timings from a file of any known format.
-
-    `file_format`: a key of ``readers``; by default the file's content decides; `device`: the device to read from a
-    file of several; `sizes`: ``ranks`` and ``nodes`` of the run of a network log.
-    """
+    """Read timings of one device from a file of any known format, by default the one that its content shows."""
     name = choose_format(path, file_format, readers)
     reader = readers[name]
     if sizes and reader.takes != "run":
@@ -310,11 +303,7 @@ def import_model(
 def import_timings(
     path: Path, file_format: str, *, device: str | None = None, sizes: Mapping[str, int] | None = None
 ) -> ImportedTimings:
-    """Read timings of a machine from a file of any format of `FORMATS` that makes one.
-
-    `device`: the device to read from a file of several; `sizes`: ``ranks`` and ``nodes`` of the run of a network
-    log.
-    """
+    """Read timings of a machine from a file of any format of `FORMATS` that makes one."""
     if file_format in READERS:
         return read_timings(path, file_format, device=device, sizes=sizes)
     if device is not None:

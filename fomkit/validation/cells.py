@@ -101,11 +101,7 @@ def make_cells(
     load_machine: Callable[[str], Machine],
     after_each: Callable[[], None] = lambda: None,
 ) -> tuple[Cell, ...]:
-    """Predict the quantity that each row of a table of measurements measured.
-
-    `options`: the batch is replaced by each row's own; `load_model`, `load_machine`: return the profile of a name;
-    `after_each`: called after each cell, for progress output.
-    """
+    """Predict the quantity that each row of a table of measurements measured, at the row's own batch."""
     models = {name: load_model(name) for name in dict.fromkeys(row.model for row in rows)}
     machines: dict[str, Machine | None] = {}
     cells = []
@@ -203,10 +199,7 @@ def _rest_s(cell: Cell) -> float | None:
 
 
 def _fixed_cost(cell: Cell, estimate: Estimate, *, of_epoch: bool) -> str:
-    """Describe the time not explained by the device as a fixed cost of a step, else of an epoch with few steps.
-
-    Returns "" if the time is too long for either.
-    """
+    """Describe time that the device does not explain as a cost of each step, else of an epoch; "" if too long."""
     steps, rest = estimate.run_time.steps_per_epoch, _rest_s(cell)
     if rest is None or not steps:
         return ""
@@ -227,10 +220,7 @@ def _little_explained(cell: Cell, estimate: Estimate, slower: str) -> tuple[Clai
 
 
 def cause_of(cell: Cell, estimate: Estimate, same_model: Sequence[Cell]) -> tuple[Claim, str]:
-    """Return the claim that a measured time allows, and the cause: what the step waited for.
-
-    `estimate`: the cell's estimate; `same_model`: all measured cells of its model under the same conditions.
-    """
+    """Return the claim that a measured time allows, and the cause: what the step waited for."""
     bound, share = estimate.step_time.bound, cell.explained
     if bound in ("launch", "input"):
         return "host bound", f"the step waits for the host ({bound}), not for the device"
@@ -325,7 +315,6 @@ class Summary(TypedDict):
     """Errors of the cells of one claim.
 
     `mean_factor`: geometric mean of measured over projected, times or ratios.
-    `mean_error`: mean of |projected / measured - 1|.
     `inside`: number of cells whose measured figure is in the projected interval.
     """
 
@@ -356,7 +345,6 @@ class ExtendedProjection:
 
     `cell`: the corrected cell; its own measurement is not used.
     `projected`: in the unit of the cell's quantity.
-    `reference`: the cell whose measurement is used.
     """
 
     cell: Cell

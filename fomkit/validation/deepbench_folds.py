@@ -68,11 +68,7 @@ def sheet_cases(rows: pd.DataFrame, times: NDArray[np.float64], sources: Words, 
 def cross_validate(
     rows: pd.DataFrame, kind: str, fold: NDArray[np.int64], machine: Machine, level: float = DEFAULT_LEVEL
 ) -> Cases:
-    """Predict each row from the other folds, with an interval from the errors of the other folds.
-
-    `rows`: training rows of one family with their costs, numbered from 0; `fold` (n,); `machine`: source of the
-    facts.
-    """
+    """Predict each row of one family from the other folds (n,), with an interval from their errors."""
     truth = rows["_time_s"].to_numpy(np.float64)
     with threadpool_limits(limits=1):
         found = predict_folds(rows, kind, fold, np.arange(len(rows)))
@@ -107,11 +103,7 @@ def fit_and_predict(
     level: float = DEFAULT_LEVEL,
     others: Mapping[str, Others] | None = None,
 ) -> Cases:
-    """Fit the known rows as fomkit does for a user, and predict the queried rows.
-
-    `known`, `query`: training rows of one family with their costs; `machine`: source of the facts; `others`: by
-    family, the data of other machines.
-    """
+    """Fit the known rows of one family as fomkit does for a user, and predict the queried rows."""
     knowing = _machine_with_rows(machine, known, fit_timings(known, others))
     return sheet_cases(query, *_predict_rows(query, knowing, level), level)
 

@@ -104,10 +104,7 @@ def choose_sheets(known: list[Sheet], titles: Iterable[str] | None) -> list[Shee
 
 
 def score_sheets(sheets: Iterable[Sheet], level: float, *, full: bool, whole: bool) -> SheetScores:
-    """Score DeepBench's sheets.
-
-    `full`: refit inside each fold; `whole`: true if these are all sheets, so that medians are meaningful.
-    """
+    """Score DeepBench's sheets, refitted inside each fold if ``full``; medians need all sheets (``whole``)."""
     grouped: list[Score] = []
     few: list[Score] = []
     found: dict[str, list[Cases]] = {}

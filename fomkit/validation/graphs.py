@@ -151,20 +151,14 @@ def facts_only(name: str, path: Path) -> Machine | None:
 
 
 def without_timings(machine: Machine, architecture: str = "") -> Machine:
-    """Return the machine without its timings, and with timings of its chip on other boards excluded.
-
-    `architecture`: vendor, generation and chip, if the machine does not state it.
-    """
+    """Return the machine without its timings, and with those of its chip on other boards excluded."""
     device = replace(machine.device, architecture=machine.device.architecture or architecture)
     excluded = (device.architecture,) if device.architecture else machine.excluded
     return replace(machine.with_timings(machine.timings.iloc[:0]), device=device, excluded=excluded)
 
 
 def architecture_of(name: str, path: Path) -> str:
-    """Find the architecture of a device by a word of its name; "" if the table has none.
-
-    `name`: the device as the labels name it; `path`: ``chips.csv``, with word and architecture.
-    """
+    """Find the architecture of a device by a word of its name in ``chips.csv``; "" if the table has none."""
     rows = read_columns(path, ("word", "architecture"), ())
     known = dict(zip(rows["word"], rows["architecture"], strict=True))
     return next((known[word] for word in _WORD.findall(name.lower()) if word in known), "")
@@ -257,20 +251,14 @@ CALL_COLUMNS = ["graph", "call", "class", "label", "in_step"]
 
 
 def predict_graphs(ops: pd.DataFrame, machine: Machine, level: float = DEFAULT_LEVEL) -> pd.DataFrame:
-    """Predict the kernels of op graphs, through the same stages as ``fomkit predict``.
-
-    `ops`: the table of `ops_of`, or some of its rows. Returns a TIMED table with the columns `CALL_COLUMNS`.
-    """
+    """Predict the kernels of graphs (`ops_of`) through the stages of ``fomkit predict``, with `CALL_COLUMNS`."""
     rows = ops.reset_index(drop=True)
     timed = predict_ops(rows.drop(columns=CALL_COLUMNS), with_fits(machine), interval=level).ops
     return timed.assign(**{name: rows[name].to_numpy() for name in CALL_COLUMNS})
 
 
 def per_call(timed: pd.DataFrame) -> pd.DataFrame:
-    """Sum the kernels of one execution of each call; NaN if a kernel has no time.
-
-    Returns ``time_s, low_s, high_s``, indexed by graph, call and label.
-    """
+    """Sum one execution's kernels by graph, call and label: ``time_s, low_s, high_s``; NaN without a time."""
     keys = ["graph", "call", "label"]
     complete = timed["time_s"].notna().groupby([timed[key] for key in keys], sort=False).all()
     return timed.groupby(keys, sort=False)[["time_s", "low_s", "high_s"]].sum(min_count=1).where(complete)
@@ -279,11 +267,7 @@ def per_call(timed: pd.DataFrame) -> pd.DataFrame:
 def per_pass(
     timed: pd.DataFrame, graph: str, pass_name: str | None, level: float, uses: Uses = USES
 ) -> Span | None:
-    """Sum a pass of one model, or its whole step; None if a kernel has no time.
-
-    `timed`: the table of `predict_graphs`; `pass_name`: forward, backward, or None for both; `uses`: the errors
-    that use in a step adds to those of single kernels.
-    """
+    """Sum a pass, or the whole step, of one model of `predict_graphs`; None if a kernel has no time."""
     rows = timed[(timed["graph"] == graph) & timed["in_step"]]
     rows = rows if pass_name is None else rows[rows["pass_name"] == pass_name]
     if not len(rows) or bool(np.isnan(rows["time_s"]).any()):

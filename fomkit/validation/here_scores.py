@@ -26,11 +26,7 @@ from fomkit.validation.scores import Cases, cases_of_spans, interval_scores
 
 @dataclass(frozen=True)
 class Compared:
-    """One model's step, estimated and timed.
-
-    `timed_s`: median of the steps [s].
-    `span`: the estimate [s].
-    """
+    """One model's step, estimated and timed."""
 
     name: str
     timed_s: float

@@ -57,12 +57,7 @@ _CALL = ["graph", "call", "label"]
 
 
 def scored_calls(labels: pd.DataFrame, timed: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Join the labels of one device's calls with their predictions.
-
-    `labels`: rows of `fomkit.validation.labels.read_single_calls`; `timed`: the table of
-    `fomkit.validation.graphs.predict_graphs`. Returns the labels with ``time_s, low_s, high_s``, and the number
-    of labels not scored, by reason.
-    """
+    """Join the labels of a device's calls with their predictions; return also the number not scored, by reason."""
     doubtful = labels["flag"] != ""
     started = labels.join(timed.groupby(_CALL).size().rename("started"), on=_CALL)["started"].fillna(1)
     short = ~doubtful & (labels["seconds"] < MIN_HARNESS_MULTIPLE * started * labels["harness_s"])
@@ -174,11 +169,7 @@ class Outcome(NamedTuple):
 
 
 def outcomes(labels: pd.DataFrame, timed: pd.DataFrame, level: float, uses: Uses = USES) -> list[Outcome]:
-    """Join the labels of one device with their predictions.
-
-    `labels`: the scored rows of one device; `timed`: the table of `fomkit.validation.graphs.predict_graphs`, with
-    every graph of ``labels``; `uses`: the errors that use in a step adds to those of single kernels.
-    """
+    """Join the scored labels of one device with their predictions, which have every graph of them."""
     found, rows_of = [], dict(iter(timed.groupby("graph", sort=False)))
     for row in labels.to_dict("records"):
         label = {str(name): value for name, value in row.items()}
@@ -271,8 +262,6 @@ T = TypeVar("T")
 class Found:
     """Results of the comparisons with NeuSight's labels.
 
-    `outcomes`: the scored labels, by comparison and device.
-    `calls`: the scored calls, by device.
     `not_scored` (str, int, str): what is not scored, the number of cases, the reason.
     `notes`: warnings about the origin of tables.
     """
@@ -343,10 +332,7 @@ def _calls_of(folder: LabelFolder, device: str) -> pd.DataFrame | None:
 def _compare(
     folder: LabelFolder, device: str, machine: Machine, comparison: str, level: float, uses: Uses, found: Found
 ) -> pd.DataFrame | None:
-    """Score a device's labels on a machine.
-
-    `uses`: the errors of use in a step of the table's own software, fitted to other devices.
-    """
+    """Score a device's labels on a machine, with errors of use that were fitted to other devices."""
     uses = uses if runs_software(machine.timings, SOFTWARE) else other_software(uses)
     labels = _usable(folder, device, found if comparison != OTHER else Found())
     ops = _ops_of(folder, device, labels)

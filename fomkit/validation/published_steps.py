@@ -259,11 +259,7 @@ def _table_layout(base: Layout, line: dict[str, str]) -> Layout:
 
 
 def megatron_steps(folder: Path, machine: Machine | None = None, level: float = DEFAULT_LEVEL) -> list[Compared]:
-    """Project the published steps.
-
-    `folder`: with ``steps.csv`` and ``hdr.layout.yaml``; `machine`: default: the shipped a100-sxm; `level`: level
-    of the intervals.
-    """
+    """Project the published steps of a folder (``steps.csv``, ``hdr.layout.yaml``), by default on a100-sxm."""
     base, links = load_layout(folder / "hdr.layout.yaml")
     target = with_user_links(machine or load_machine(TARGET), links)
     found, options = [], Options(interval=level)
@@ -284,10 +280,7 @@ def _activations(model: ModelProfile, sizes: dict[str, str], technique: str) -> 
 
 
 def megatron_activations(folder: Path) -> list[Compared]:
-    """Return the published activations of the first stage with those of the equations.
-
-    `folder`: with ``steps.csv`` and ``activations.csv``.
-    """
+    """Return the published activations of the first stage (``activations.csv``) with those of the equations."""
     sizes = {line["model"]: line for line in read_texts(folder / "steps.csv")}
     found = []
     for line in read_texts(folder / "activations.csv"):

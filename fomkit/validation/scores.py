@@ -102,10 +102,8 @@ def join_cases(parts: Iterable[Cases]) -> Cases:
 class Score:
     """One line of a comparison.
 
-    `comparison`: name of the comparison.
     `level`: op, model or ratio.
     `machine`: profile, or sheet of a machine's table, or a group of them.
-    `what`: kind, class of calls, mode or pass.
     `median`, `mean`: absolute error, relative to the truth.
     `bias`: mean signed error; positive if predictions are too long.
     `total`: signed error of the sum of all values; for ratios, of their geometric mean.
@@ -237,8 +235,6 @@ LEVELS = (0.5, 0.95, 0.99)
 
 def hits_at(cases: Cases, interval: float, of: Level) -> dict[str, float]:
     """Return the hit rates at `LEVELS`; widths are scaled by `op_half_width` for single ops, else as log-normal.
-
-    `interval`: level of the cases' own intervals.
 
     >>> two = make_cases(*map(np.array, ([1.0, 2.0], [1.0, 1.0], [0.5, 0.5], [1.7, 1.7])))
     >>> hits_at(two, 0.8, "model")

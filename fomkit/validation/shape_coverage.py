@@ -38,7 +38,6 @@ class CrossValidationErrors(TypedDict):
 class ShapeCoverage(TypedDict):
     """Coverage by the timed ops of one family.
 
-    `ops`: number of distinct timed ops.
     `sizes`: least and largest value of each dimension.
     `flop`, `byte`, `time_s` (float, float): least and largest work [flop], traffic [byte] and time [s] of an op;
       None if no cost is known.
@@ -135,11 +134,7 @@ def _interpolated_share(wanted: pd.DataFrame, machine: Machine) -> tuple[int, fl
 
 
 def coverage_by_family(machine: Machine, costed: pd.DataFrame, reference: pd.DataFrame) -> Iterator[ShapeCoverage]:
-    """Yield the coverage of every family of a machine's timings.
-
-    `machine`: with fits; its timings row-major (`fomkit.prediction.exact.row_major`); `costed`: the same
-    timings with flop and byte; `reference`: a COSTED table of ops that users query.
-    """
+    """Yield the coverage of every family of a machine's row-major timings, for ops that users query."""
     work = [column.name for column in COSTS if column.name in costed.columns]
     for name, _ in families(costed):
         rows = training_rows(costed, name)

@@ -118,7 +118,6 @@ class Validation:
 
     `published`: published figures of many devices, with the projected ones.
     `not_scored` (str, int, str): what is not scored, the number of cases, the reason.
-    `notes`: splits, folds and rules.
     `headlines`: the headline figures, each with its target and the errors of other tools.
     """
 
@@ -266,10 +265,7 @@ def _rate_suite(
 
 
 def rated_suites(machines: Mapping[str, Sequence[Outcome]], what: str) -> Iterator[Rated]:
-    """Rate all suites of every pair of machines; with a measured baseline, in both directions.
-
-    `machines`: the scored labels of each; `what`: `BOTH_PREDICTED` or `BASELINE_MEASURED`.
-    """
+    """Rate all suites of every pair of machines (`BOTH_PREDICTED`), in both directions by `BASELINE_MEASURED`."""
     known = {device: _steps_by_model(found) for device, found in machines.items()}
     for one, other in (combinations if what == BOTH_PREDICTED else permutations)(known, 2):
         common = [name for name in known[one] if name in known[other]]

@@ -67,10 +67,7 @@ Table = Sequence[Sequence[Any]]
 
 
 def written(files: Iterable[Path], lines: Iterable[str], said: Iterable[str] = (), table: Table = ()) -> Answer:
-    """Return an answer that lists the files written.
-
-    `lines`: its text; `said`: as in `Answer`; `table`: headings and rows, shown after the first line.
-    """
+    """Return an answer that lists the files written; headings and rows of ``table`` follow its first line."""
     from fomkit.output.screen import PLAIN, Page
 
     names, shown = [str(file) for file in files], list(lines)
@@ -110,8 +107,6 @@ _OTHER = re.compile(r"As of `fomkit\.(\w+)`")
 class StoredResult(NamedTuple):
     """How -o stores a verb's result as a profile, with `fomkit.save`.
 
-    `what`: the type of the result.
-    `text`: the help text of -o.
     `name`: returns the file for the given arguments where -o names none.
     `called`: returns, for the arguments and the file, the profile's name where none was given; None for its own.
     `then`: returns the command to run next for the result, with a placeholder ``{file}``.
@@ -145,8 +140,6 @@ class Command:
     `streams`: endings of files that the function itself writes, through its parameter ``output``.
     `prints`: the ending of the format written to standard output where -o names no file; the text then goes to
       standard error. Where -o names a file, its name is printed.
-    `files`: parameters that name further files to write.
-    `stores`: how -o stores the result itself.
     `plain`: true where the verb has a text only, no JSON.
     """
 

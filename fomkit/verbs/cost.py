@@ -42,7 +42,6 @@ class Declared:
 
     `price`: None for the price in the machine's profile, if there is one.
     `once`: costs paid once a run, besides the machine's own overheads.
-    `epochs`: epochs that a target needs, by batch.
     `infer_batch`: samples of one inference; None for the batch of the training.
     `claimed`: speed-ups over the baseline that others claim, by the name of their cause.
     """

@@ -33,8 +33,6 @@ Verdict = Literal["agree", "disagree", "ambiguous"]
 class TwoWays:
     """One model on one target, predicted in two ways: alone, and as measured baseline times predicted ratio.
 
-    `predicted`, `baseline`: the estimates on the target and on the baseline.
-    `measured`: the measured step on the baseline.
     `ratio`: predicted step of the target over that of the baseline.
     `scaled`: the target, rolled up from the measured step times ``ratio``.
     """
@@ -93,12 +91,10 @@ class TwoWays:
 class FromMeasurements:
     """A comparison predicted in both ways.
 
-    `baselines`: the models on the baseline, in order.
     `ways`: ordered by target, for the models whose baseline was measured.
     `merits`: by target, from measured baselines; empty unless every model has a measured step and a run. Measured
       times are used as weights, without error: within the ratio of one line they cancel.
     `others`: number of rows about other models or machines.
-    `explained`: as in the comparison.
     """
 
     baselines: tuple[MeasuredEstimate, ...]
@@ -142,11 +138,7 @@ def _nothing_measured(
 def from_measurements(
     result: Comparison, rows: Sequence[Measurement], where: str, last_batch: LastBatch | None = None
 ) -> FromMeasurements:
-    """Predict the targets of a comparison a second time, from measurements of its baseline.
-
-    `result`: a comparison with a baseline; `where`: the table's file, for messages; `last_batch`: as in the
-    options of ``result``.
-    """
+    """Predict the targets of a comparison a second time, from measurements of its baseline."""
     if not result.baseline:
         raise FomkitError(
             where, "measurements need a baseline, and none is named. Add, for example, --baseline p100."

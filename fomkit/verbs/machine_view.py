@@ -19,7 +19,7 @@ from fomkit.ops.pricing import add_costs
 from fomkit.ops.resize import resize_ops, sizes_used
 from fomkit.ops.tables import ROLES, TIME_SOURCES, empty_table
 from fomkit.plan.content import Part, Priced, Stated, as_content, evidence_of, price_content
-from fomkit.plan.coverage import UNPRICED, software_notes
+from fomkit.plan.coverage import UNPRICED, library_notes
 from fomkit.plan.job import Placed
 from fomkit.plan.memory import BLOCK_BYTE, IN_SIZES, WORKSPACE, Use, how_to_follow
 from fomkit.plan.memory_of import (
@@ -101,11 +101,7 @@ def _may_match(name: str, words: Sequence[str]) -> bool:
 
 
 def machines_content(having: str | None = None) -> Machines:
-    """List all machines, the newest first, with their main facts and the kind of evidence.
-
-    `having`: words; list only machines that match each word, as a number format with a stated peak or as part of
-    name, title or architecture.
-    """
+    """List the machines that match all words (formats, parts of name, title or architecture), the newest first."""
     words = (having or "").lower().split()
     found, machines = list[Listed](), dict[str, Machine]()
     names = [name for name in profile_names("machine_profiles") if _may_match(name, words)]
@@ -182,11 +178,7 @@ def _coverage(machine: Machine, reference: list[ModelProfile], lists: Sequence[M
 def show_machine(
     machine: Machine, reference: list[ModelProfile], lists: Sequence[ModelProfile] = ()
 ) -> MachineView:
-    """Return the content of a machine's view: stated facts, timings, and how the timings cover common ops.
-
-    `reference`: models whose ops the timings should cover; `lists`: of ops that people time. Returns a dict:
-    ``fomkit/show/1``.
-    """
+    """Return a machine's facts and timings (``fomkit/show/1``), and how these cover ops of models and lists."""
     machine = without_implausible(machine)
     memory, lower = machine.device.byte_per_s, throttled(machine).device.peaks
     peaks = [  # each peak, and the rate that long products sustain: stated, or computed from a power limit
@@ -209,7 +201,7 @@ def show_machine(
         MachineView, machine, schema=MODEL_SCHEMA, fomkit=__version__, **{"is": "machine"},
         facts=facts, timings=_tables(machine.timings) if len(machine.timings) else None,
         coverage=_coverage(machine, reference, lists), plausibility=verdict_on(machine, NO_LIMIT),
-        notes=[*machine.notes, *software_notes(machine)],
+        notes=[*machine.notes, *library_notes(machine)],
     )  # fmt: skip
 
 
@@ -355,11 +347,7 @@ def _check_standing(model: ModelProfile, precision: str, derived: bool) -> None:
 
 
 def memory_content(model: ModelProfile, options: Options, machine: Machine | None = None) -> Memory:
-    """Return the memory that one step needs, by moment, role and module, and whether it fits a device.
-
-    `model`: without the order of its ops only the memory that does not depend on the batch is known; `options`:
-    batch and other sizes; `machine`: device that it should fit. Returns a dict: ``fomkit/memory/1``.
-    """
+    """Return the memory of a step by moment, role and module, and whether it fits (``fomkit/memory/1``)."""
     sizes = choose_sizes(model, options.wanted_sizes)
     formats = Formats("") if options.precision is None else formats_named(options.precision)
     followed = in_formats(model, sizes, formats)

@@ -84,7 +84,6 @@ TRACED = "traced"
 class View:
     """How a model's ops are grouped and listed.
 
-    `by`: a key of `GROUPINGS`.
     `measure`: time, flop or byte; None for time if every op has one, else flop.
     `top`: list only the fewest groups that together reach this share of the measure.
     `depth`: levels of a tree; 0 or None for all.
@@ -263,11 +262,7 @@ def _tree(step: _Step, separator: str, depth: int | None) -> list[Branch]:
 
 
 def show_model(model: ModelProfile, view: View, options: Options, machine: Machine | None = None) -> ModelContent:
-    """Return one step of a model by groups of its ops, as ``fomkit/show/1``.
-
-    `options`: batch and other sizes; precision and interval where times are predicted; `machine`: machine for
-    which times are predicted; without it the times of the trace are used, where there are any.
-    """
+    """Return a step by groups of ops (``fomkit/show/1``), with a machine's times, else those of the trace."""
     ops, sizes, notes, conditions = shown_ops(model, machine, options)
     ops, stale = _traced_at(ops, model, sizes)
     if machine is None and _is_traced(ops):

@@ -199,10 +199,7 @@ def _key_of_code(path: Path) -> str:
 
 
 def traced(path: Path, instead: int | None = None, **run: Any) -> ModelProfile:
-    """Profile a file, or return the profile of the same content from the user's cache.
-
-    `instead`: the batch of a file that states none; `run`: further arguments of `profile`.
-    """
+    """Profile a file, by default at batch ``instead``, or return the cached profile of the same content."""
 
     def key() -> str:
         found = _key_of_code(path)

@@ -182,11 +182,7 @@ def scaling_content(
     once: Sequence[Once] = (),
     epochs: EpochsToTarget | None = None,
 ) -> ScalingContent:
-    """Convert a scaling result to ``fomkit/scaling/1``.
-
-    `service`: how the system runs jobs, for units per day; `once`: times paid once a job, which the machine's runs
-    already include (`with_once`); `epochs`: epochs that a target needs, by batch.
-    """
+    """Convert a scaling result to ``fomkit/scaling/1``; ``once``: what the machine's runs already include."""
     serves = service or Service()
     capacity = scaling.machine.device.capacity_byte
     points = [_point(point, curve, scaling, serves, epochs) for curve in scaling.curves for point in curve.points]

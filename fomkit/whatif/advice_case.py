@@ -126,12 +126,10 @@ class Case:
 
 
 def one_at_a_time(parts: Sequence[Span], result: Callable[[list[float]], float], level: float) -> Span:
-    """Return a positive result of independent quantities, with its interval.
+    """Return a result of independent quantities, above 0 at all of their ends, with its interval.
 
     Each quantity is set to low and to high while the others keep their values; the logarithms of the changes add
     in quadrature, on each side of the value.
-
-    `result`: has to be above 0 at all ends; `level`: the level of the intervals of the parts.
 
     >>> share = one_at_a_time([Span(3.0, 2.0, 4.0), Span(1.0, 1.0, 1.0)], lambda at: at[0] / sum(at), 0.8)
     >>> share.value, round(share.low, 4), share.high
@@ -283,7 +281,6 @@ class Finding:
     """One result of a rule.
 
     `says`: what was found, or why the rule does not apply, as a sentence.
-    `do`: what to change.
     `sure`: what the saving rests on, besides its interval.
     `saving`: the time at stake; None where it is unknown, or there is none.
     `at_most`: the saving is a bound, not the estimate of a changed step.
@@ -291,7 +288,6 @@ class Finding:
     `rows`: the ops concerned, the longest first, with the evidence for their times.
     `rejected`: why it is no advice although a change was tried; "" where it is advice.
     `urgent`: true where it comes before any saving: the step may not run, or all times are too small.
-    `applies`: false where the rule does not apply.
     """
 
     says: str

@@ -83,7 +83,6 @@ class Goal:
     """A figure that is to be at least a value; a step's time is to be at most the value.
 
     `figure`: fom, unit_per_day [1/day] or step_s [s].
-    `value`: above 0.
     `probability`: required probability of reaching it, between 0 and 1; 0.5 compares the figure's value itself.
     """
 
@@ -137,9 +136,7 @@ def make_goal(
     *, unit_per_day: float | None = None, step_s: float | None = None, fom: float | None = None,
     probability: float = 0.5,
 ) -> Goal:  # fmt: skip
-    """Make a goal from the one figure that is given.
-
-    `unit_per_day`, `step_s`, `fom`: one of them; a step's time in s.
+    """Make a goal from the one figure that is given; a step's time is in s.
 
     >>> make_goal(unit_per_day=50.0, probability=0.9)
     Goal(figure='unit_per_day', value=50.0, probability=0.9)

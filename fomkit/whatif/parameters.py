@@ -48,10 +48,8 @@ class Parameter:
       ``LINE.utilisation_gain`` and ``LINE.precision_gain`` of a given time.
     `unit`: a dimension of `fomkit.core.units`, share, factor or count.
     `value`: in SI units.
-    `of`: machine, model, or a line's given time.
     `low`, `high`: bounds of its own interval; equal to the value where none is stated.
     `grain`: if above 0, the parameter is a whole number that changes by at least this much.
-    `basis`, `source`: of the value.
     """
 
     name: str

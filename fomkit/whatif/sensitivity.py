@@ -104,11 +104,7 @@ def _central(
 
 
 def effect_of(subject: AnySubject, parameter: Parameter, here: Figures, figure: str) -> Effect | None:
-    """Compute the effect of one parameter on a subject's figures.
-
-    `parameter`: with a value above 0; `here`: the current figures; `figure`: the main one of them. Returns None
-    where no other value of the parameter can be estimated.
-    """
+    """Compute the effect of a parameter above 0 on a subject's figures; None where it has no other valid value."""
     pairs, ends = _around(parameter), parameter.ends
     values = list(dict.fromkeys([*(value for pair in pairs for value in pair), *ends]))
     possible = [value for value in values if value > 0 and value != parameter.value]
@@ -173,9 +169,7 @@ class SensitivityContent(Title, ToMeasure, Hanging):
 class Sensitivity(Shown):
     """The sensitivity of a result to its parameters.
 
-    `title`: model or suite, target and conditions.
     `figure`: the main figure: fom, else unit_per_day, else sample_per_s, else step_s.
-    `figures`: all current figures.
     `effects`: those of the machine, then those of the work (sizes, samples, epochs), each the largest swing first.
     `not_varied` (str, str): parameters that were not varied, each with the reason.
     `to_measure`: ``measurements``, best first, and the notes on them (`Subject.measurements`).

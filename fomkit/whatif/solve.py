@@ -70,10 +70,7 @@ class Frontier:
 def choose_parameters(
     known: Sequence[Parameter], names: Sequence[str], option: str = "change"
 ) -> tuple[Parameter, ...]:
-    """Find parameters by name; a prefix, such as ``flop_per_s``, is enough where only one parameter has it.
-
-    `option`: the argument that names them, for messages.
-    """
+    """Find parameters by name; a prefix, such as ``flop_per_s``, is enough where only one parameter has it."""
     by_name = {one.name: one for one in known}
     found: list[Parameter] = []
     for given in names:
@@ -207,12 +204,10 @@ def _without_twins(points: Sequence[Combination]) -> list[Combination]:
 
 
 def frontier(evaluator: Evaluator, parameters: Sequence[Parameter]) -> Frontier:
-    """Find the frontier of some parameters of the machine.
+    """Find the frontier of two or more parameters, whose better direction is known, for a goal not yet reached.
 
     In every direction in ln(factor) the way to the goal is computed; around the shortest way the directions are
     refined. Whole numbers are tried at doubling factors.
-
-    `evaluator`: its goal is not reached yet; `parameters`: two or more, whose better direction is known.
     """
     names = tuple(parameter.name for parameter in parameters)
     if unclear := [parameter.name for parameter in parameters if not parameter.better]:
@@ -283,8 +278,6 @@ class SolveContent(Title, Solved):
 class Solution(Shown):
     """The changes that reach a goal.
 
-    `title`: model or suite, target and conditions.
-    `figures`: the current ones.
     `probability`: that the goal is reached without a change.
     `changes`: of one parameter each, the smallest first, then those that fail; empty where it is reached.
     `refused` (str, str): parameters that could not be tried, each with the reason.

@@ -149,7 +149,6 @@ class Change:
     """The result of changing one parameter alone.
 
     `value`: value at which the goal is reached; where it is not reached, the value that comes nearest.
-    `factor`: that value over the current one.
     `figure`: the figure of the goal there, estimated again.
     `probability`: that the goal is reached there.
     `why`: why it is not reached; "" where it is.
@@ -222,13 +221,11 @@ class Evaluator:
 
 
 def solve_one(evaluator: Evaluator, parameter: Parameter) -> Change:
-    """Find the smallest change of one parameter.
+    """Find the smallest change of one parameter, above 0, that reaches a goal.
 
     For a whole number without a known better direction, it is the smallest among the values tried: all next to the
     current one, then values spaced by a factor. For other whole numbers, and for rates, times and shares, a
     farther value on the better side is assumed to be never worse; values without an estimate are skipped.
-
-    `evaluator`: with a goal that is not reached yet; `parameter`: with a value above 0.
     """
     if not parameter.grain:
         return _solve_real(evaluator, parameter)

@@ -101,10 +101,7 @@ def estimate_on_nodes(
     model: ModelProfile, machine: Machine, layout: Layout, options: Options, table: pd.DataFrame,
     built: dict[Hashable, NodesJob],
 ) -> pd.DataFrame:  # fmt: skip
-    """Estimate the points of a table: results, peak_byte [byte], devices of a job, and jobs at once.
-
-    `built`: jobs by their device parameters and sizes, cached from table to table.
-    """
+    """Estimate points: results, peak_byte [byte], devices, jobs at once; ``built``: jobs of other tables."""
     if len(built) > MOST_JOBS:
         built.clear()
     jobs: dict[Hashable, NodesJob] = {}
@@ -152,7 +149,6 @@ class Sweep:
     """A checked sweep.
 
     `layout`: how a training is spread over nodes, where they are varied.
-    `memory`: peaks of a step, by its sizes.
     `known`: results that have a number at the ends of every axis; the others are left out.
     `absent`: results that are not known, with the reason.
     `bill`: the paid units and their price; None where there is no price, or it does not apply to the points.

@@ -313,10 +313,7 @@ def check_way(way: str, points: Any, seed: int) -> None:
 
 
 def make_plan(axes: Sequence[Axis], way: Way = "grid", points: int | None = None, seed: int = 0) -> Plan:
-    """Check the axes of a sweep, and count its points.
-
-    `way`: grid uses every combination, random and sobol draw ``points``, by default 4,096.
-    """
+    """Check the axes of a sweep and count its points: all of a grid, else ``points`` (4,096) that are drawn."""
     names = [axis.name for axis in axes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

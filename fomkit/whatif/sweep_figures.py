@@ -36,8 +36,7 @@ NO_CAPACITY = "the machine does not state the memory of its device"
 class Memory(NamedTuple):
     """The known memory of a sweep's points.
 
-    `sizes`: sizes that are varied.
-    `peaks`: peak [byte] by the values of these, NaN where it is not known; empty where none is.
+    `peaks`: peak [byte] by the values of `sizes`, NaN where it is not known; empty where none is.
     `why_not`: why there are no peaks, or some are not known.
     `largest`: the largest batch that fits, by the values of the other sizes; used if too many for peaks.
     `unchecked`: why it is unknown for some points whether they fit; "" where it is known for all.

@@ -42,7 +42,6 @@ Blocks = Iterable[pd.DataFrame]
 class Tally:
     """Ranges, best points and front of the points so far.
 
-    `seen`: number of points so far.
     `too_large`: points whose step a device does not hold; they are neither best nor on the front.
     `not_checked`: points for which it is unknown whether they fit; they are compared like points that do.
     `front`: one point for each set of objectives that no other point dominates, the first of equal ones.
@@ -239,11 +238,7 @@ def run_sweep(
     sweep: Sweep, scheduler: str | None = None, after_each: Callable[[], None] = lambda: None, *,
     keep: bool = True, first: int = 0, through: Callable[[Blocks], Blocks] = lambda blocks: blocks,
 ) -> Swept:  # fmt: skip
-    """Run a sweep, and keep every point unless ``keep`` is false.
-
-    `scheduler`: of a Dask cluster; default: this machine; `after_each`: called after each stretch; `first`: the
-    first stretch; `through`: a function on the stretches, which may write them and prepend earlier ones.
-    """
+    """Run a sweep; ``through`` may write its stretches and prepend those before ``first``."""
     tally, tables, blocks = Tally(sweep), list[pd.DataFrame](), sweep.blocks(first)
     if scheduler is not None:
         blocks = blocks_on(sweep, scheduler, first)
@@ -377,12 +372,10 @@ def _future_result(client: Any, future: Any, address: str) -> pd.DataFrame:
 
 
 def blocks_on(sweep: Sweep, address: str, first: int = 0) -> Iterator[pd.DataFrame]:
-    """Yield the estimates of all points of a sweep from stretch `first` on, on a cluster, in order.
+    """Yield a sweep's estimates from stretch `first` on, in order, on the cluster of a scheduler (tcp://…).
 
     The stretches are those of `Sweep.blocks`, and so are the results, bit for bit where the workers' processor and
     libraries are those of this machine. If a worker dies, another repeats its running and finished stretches.
-
-    `address`: the scheduler's, for example ``tcp://10.0.0.1:8786``.
     """
     check_scheduler(address)
     with _client(address) as client:

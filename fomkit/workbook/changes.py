@@ -35,9 +35,7 @@ Row = Mapping[str, Entry]
 class Change:
     """One input that differs from the issued one.
 
-    `title`: its table.
     `index`, `key`: its row and column in the table.
-    `where`: sheet and cell.
     `what`, `unit`: the names of row and column; the unit where it is beside the figure.
     `basis`, `party`, `source`: those of the row in the returned workbook.
     `is_ground`: true for a text (basis, party, source) changed with a figure of the same row; such a text alone is
@@ -269,10 +267,7 @@ def validate(changed: Sequence[Change], issued: Book, returned: Book) -> Iterato
 
 
 def above_peak(changed: Sequence[Change], sheet_model: SheetModel, first: int) -> Iterator[Finding]:
-    """Yield findings about changed ops that are faster than the stated rates allow, with all changes applied.
-
-    `first`: number of the first row of ops.
-    """
+    """Yield findings about changed ops that are faster than the stated rates allow, with all changes applied."""
     touched = {change.index for change in changed if change.title == OPS.title}
     lines = [(case, line) for case in sheet_model.cases for line in case.ops]
     for index, (case, line) in enumerate(lines):
@@ -289,10 +284,7 @@ _ALIKE = 0.02
 
 
 def sparse_peaks(changed: Sequence[Change], book: Book) -> Iterator[Finding]:
-    """Yield findings about changed peaks that may be rates with 2:4 sparsity, twice those of dense products.
-
-    `book`: the issued workbook with all changes applied.
-    """
+    """Yield findings about changed peaks that may be rates with 2:4 sparsity, twice those of dense products."""
     rows = book.tables[FACTS.title].entries
     peaks = {(row["machine"], row["what"]): row["value"] for row in rows if row["where"] == "matrix"}
     for change in changed:

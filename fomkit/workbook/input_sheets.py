@@ -9,7 +9,7 @@ from pathlib import Path
 from fomkit.core.interval import DEFAULT_LEVEL, SAME_CHIP, half_width
 from fomkit.core.machine import Fact, Machine
 from fomkit.core.units import UNITS, in_si
-from fomkit.plan.coverage import GROUPS
+from fomkit.plan.coverage import GROUPS, OTHER_MAKER
 from fomkit.plan.step import COMMON, COMMON_BY_TABLE, COMMON_OF
 from fomkit.workbook.cells import LEGEND, Formula, Page, Value, known
 from fomkit.workbook.layout import AS_ISSUED, ASSUMPTIONS, CHANGED, FACTS, HISTORY, PROVENANCE, UNKNOWN, Placed
@@ -51,13 +51,15 @@ def _choices(sheet_model: SheetModel) -> Iterator[tuple[str, Value, str]]:
         yield "target", target, "a machine to rate"
     threshold = NONE if sheet_model.threshold is None else sheet_model.threshold
     yield "threshold", threshold, "the figure of merit to reach"
-    what = "bounds of the interval divided by the sum, from the behaviour of a table's kernels inside a step"
+    bounds = "bounds of the interval divided by the sum"
     for name, ends in sheet_model.uses.items():
         if name in SHARED_USES and not sheet_model.widened:
             continue
         kinds = ", ".join(kind for kind, group in GROUPS.items() if name.startswith(group)) or "all together"
+        behaviour, of_makers = "the behaviour of a table's kernels inside a step", "libraries of other makers"
+        what = f"{bounds}, from {of_makers if name.startswith(OTHER_MAKER) else behaviour}; kinds: {kinds}"
         for end, ratio in zip(ASSUMPTION_ENDS, ends, strict=True):
-            yield f"{USE}{name}, {end}", ratio, f"{what}; kinds: {kinds}"
+            yield f"{USE}{name}, {end}", ratio, what
     what = "its times are from a table of single kernels, so intervals of sums are widened for use in a step"
     for machine in sheet_model.widened:
         yield WIDENED, machine, what

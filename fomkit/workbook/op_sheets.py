@@ -183,8 +183,6 @@ def _own_errors(
     """Write the distance of an op's bounds from its value, times that of all rows of the case with the same op.
 
     The sum over rows is then the sum of the squares of each op.
-
-    `rows`: first and last row of the case; `squares`: the values, below and above.
     """
     cell, (first, last) = OPS.row(number), rows
 

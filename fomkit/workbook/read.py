@@ -115,8 +115,6 @@ def cells_affecting_headlines(formulas: Mapping[Place, str]) -> frozenset[Place]
 
     Cells that state whether something was changed are no headlines: they depend on every input, including those
     that affect nothing.
-
-    `formulas`: every formula of a workbook by its place.
     """
     waiting = [place for place in formulas if place[0] == HEADLINES and not _is_state(place, formulas)]
     seen, blocks = set(waiting), set[tuple[str, str]]()

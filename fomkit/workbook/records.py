@@ -81,14 +81,12 @@ class OpLine:
 
     `sizes`: kind and dimensions as text.
     `dtype`, `engine`: those of the peak that bounds it.
-    `count`: executions per step.
     `launches`: kernels that the host starts for one execution; NaN is unknown.
     `flop`, `byte`: work of one execution [flop, byte]; NaN is unknown.
     `utilisation`: floor over kernel time; None where the time is an input.
     `starts`: kernel starts that its time includes besides the kernel itself.
     `time_s`: time of one execution as an input [s].
     `low`, `high`: bounds of the interval as ratios to the time.
-    `evidence`: source of the utilisation or the time.
     `dimensions` (name, size): those of the op table that the kind has.
     """
 
@@ -122,10 +120,8 @@ class OpLine:
 class WorkloadFacts:
     """A line of work: the definition of one run and one unit, and times that were given for it.
 
-    `batch`: samples in one step.
     `given`: stated times by machine; empty where it is estimated.
     `jobs`: terms of runs on many devices, by machine.
-    `weight`: weight in the weighted means.
     `category`, `basis`, `party`: as in a suite; "" elsewhere.
     `made_with` (what, text): how its model was traced, and its number of parameters.
     """
@@ -192,9 +188,6 @@ class SheetModel:
     `machines`: facts only, without timing tables; the baseline is last.
     `cases`: workloads that are estimated op by op; a workload with given times or jobs has none.
     `targets`: machines to rate; the defined names refer to the first one.
-    `baseline`: machine to compare with.
-    `mean`: a key of `fomkit.merit.fom.MEANS`.
-    `threshold`: the figure of merit to reach.
     `worst_basis`: the weakest basis behind a figure of merit; "" where there is none.
     `deviations` (machine, text): deviations from what the lines fix.
     `caveats` (machine, text): what must be read with the headline: exclusions of rates, steps that no device
@@ -320,7 +313,6 @@ class CaseValues:
 class Values:
     """All results of a sheet model.
 
-    `cases`: by workload and machine.
     `unit_per_day`: units of work per day by workload and machine, including given ones.
     `ratios`: target over baseline by workload and target, of units per day, else of steps per second.
     `merits`: by target; empty without a baseline or without runs.

@@ -79,10 +79,7 @@ def _constant_finding(old: Content, new: Content) -> tuple[str, str] | None:
 
 
 def tampering(issued: Book, returned: Book, *, is_unchanged: bool) -> Iterator[Finding]:
-    """Yield findings about labels, constants and formulas that differ from the issued ones.
-
-    `is_unchanged`: whether all inputs are as issued, so that formulas must show their issued values.
-    """
+    """Yield findings about labels, constants and formulas that differ from the issued ones."""
     for rows in issued.tables.values():
         yield from _text_findings(rows, returned)
     for sheet, cells in issued.sheets.items():

@@ -8,7 +8,7 @@ from math import sqrt
 
 from fomkit.core.interval import Span
 from fomkit.core.units import DAY_S
-from fomkit.plan.coverage import GROUPS, ON_ONE_CHIP, TABLES
+from fomkit.plan.coverage import ON_ONE_CHIP, OTHER_MAKER, group_of
 from fomkit.plan.coverage import STEP as WHOLE
 from fomkit.plan.options import overhead_span
 from fomkit.plan.step import INPUT, common_of
@@ -22,10 +22,7 @@ _Sums = dict[tuple[str, str], list[float]]
 
 
 def _ends_of_family(family: tuple[str, str], sums: Sequence[float]) -> list[float]:
-    """Return value and bounds of a family of ops, and the half-widths that are common to its ops [s].
-
-    `sums`: over its ops, of values, bounds and squares of own errors [s, s²].
-    """
+    """Return value and bounds of a family of ops, and the half-widths that are common to its ops [s]."""
     value, low, high, own_low, own_high = sums
     common, sides = common_of(*family), (value - low, high - value)
     below, above = (
@@ -83,11 +80,14 @@ def _use_row(
 
     The whole is widened if the time of any op rests on a table, in the step or in its forward pass alone.
     """
-    group_of = [GROUPS.get(kind) if source in TABLES else None for kind, source in sums]
-    timed = [index for index, name in enumerate(group_of) if name == group or (name and group == WHOLE)]
+    names = [group_of(*family) for family in sums]
+    timed = [
+        at for at, name in enumerate(names) if name == group or (group == WHOLE and name not in ("", OTHER_MAKER))
+    ]
     if not timed:
         return None
-    row: list[Value] = [*case.key, f"use in a step: {group}", "tables"]
+    row: list[Value] = [*case.key, f"use in a step: {group}", "facts" if group == OTHER_MAKER else "tables"]
+    shared: list[Value] = [0.0, 0.0]  # errors of use are a line's own, those of a library are common to its lines
     for key, place in (("value", 0), ("forward", 5)):
         letter, times = FAMILIES.letter(key), [one[place] for one in sums.values()]
         of_tables = "+".join(f"{letter}{first + index}" for index in timed)
@@ -95,9 +95,11 @@ def _use_row(
         if group == WHOLE:
             every = f"SUM({letter}{first}:{letter}{first + len(sums) - 1})"
             cells, total = f"IF({of_tables}>0,{every},0)", sum(times) if total > 0 else 0.0
-        pairs = zip(bounds, ends, strict=True)
-        row += [0.0, *(Formula(f"{cells}*({bound}-1)", total * (end - 1)) for bound, end in pairs)]
-    return [*row, 0.0, 0.0, 0.0]
+        widths = [(f"{cells}*({bound}-1)", total * (end - 1)) for bound, end in zip(bounds, ends, strict=True)]
+        row += [0.0, *(Formula(*width) for width in widths)]
+        if group == OTHER_MAKER and key == "value":
+            shared = [Formula(f"ABS({text})", abs(width)) for text, width in widths]
+    return [*row, 0.0, *shared]
 
 
 def write_families(

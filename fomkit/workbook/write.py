@@ -260,10 +260,7 @@ def workbook_bytes(shown: SheetModel, only: str | None = None) -> bytes:
 
 
 def write_workbook(sheet_model: SheetModel, path: Path, only: str | None = None) -> SheetModel:
-    """Write the workbook of a sheet model, whole or not at all, and return the sheet model that it shows.
-
-    `only`: the single target that the reader may see.
-    """
+    """Write a sheet model's workbook, or its target ``only``'s, whole or not at all; return what it shows."""
     shown = sheet_model if only is None else for_target(sheet_model, only)
     write_whole(path, workbook_bytes(shown, only))
     return shown

@@ -310,7 +310,8 @@ def test_a_forward_pass_without_times_from_a_table_is_not_widened_by_use_in_a_st
         of_step, of_forward = ([one.value for one in row[at : at + 2]] for at in (5, 8))
         seconds = np.array([[2.0, forward], [3.0, 1.0]])
         uses = {"library": Use(Spread(0.0, 0.0), Spread(0.0, 0.0)), WHOLE: Use(Spread(0.0, 0.0), Spread(0.1, 0.1))}
-        (_, none), (_, widths) = use_widths(("gemm", "pointwise"), seconds, np.array([[True], [False]]), uses, 0.8)
+        found = use_widths(("gemm", "pointwise"), seconds, np.array([[True], [False]]), uses, 0.8)
+        none, widths = found["library"][1], found[WHOLE][1]
         assert of_step == pytest.approx([5.0 * -0.1, 5.0 * 0.2])
         assert (of_forward == [0.0, 0.0]) == (widths[1] == 0.0) == (forward == 0.0)
         assert none.tolist() == [0.0, 0.0]

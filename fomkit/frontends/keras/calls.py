@@ -139,10 +139,7 @@ def _inputs_of(op: Operation, wanted: set[int], place: Place) -> Iterable[Tensor
 
 
 def reach(place: Place, wanted: Iterable[int], also: Iterable[Tensor] = ()) -> Reached:
-    """Follow the wanted results of a graph, and its side effects, back to everything that they need.
-
-    `wanted`: positions of results; `also`: further tensors of the graph that are needed.
-    """
+    """Follow wanted results (positions) of a graph, and its side effects, back to everything that they need."""
     graph, found = place.graph, Reached()
     arguments = place.arguments
     waiting: list[tuple[Operation, int]] = [

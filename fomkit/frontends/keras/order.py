@@ -61,7 +61,6 @@ class _Executed:
     """One op of the whole step's graph, with all ops that a loop or a call runs inside.
 
     `rows`: positions of its rows among the ops of the step.
-    `first`, `last`: ids of its executed ops.
     `kept_byte`: bytes that a loop keeps of its trips for the readers of its lists.
     """
 

@@ -96,7 +96,6 @@ def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
 class Call:
     """One call of a framework's op.
 
-    `op`: the framework's name.
     `arguments`: by the names of the op's schema; tensors as `Array`.
     `results`: tensors returned, and arguments written in place.
     """

@@ -92,7 +92,6 @@ class Executed:
 class Walked:
     """A graph evaluated at given sizes.
 
-    `ran`: ops with work, in order.
     `arrays`: the array of each tensor by its name in the file; views share the memory of their source.
     `views`: for each view the name of its source.
     `branches`: how many branches depend on data.

@@ -226,12 +226,10 @@ def _batch_axis(graph: Any, name: str) -> int:
 
 
 def read_inputs(graph: Any, wanted: Sizes, where: str) -> Inputs:
-    """Return the inputs of a graph and its named sizes.
+    """Return the inputs of a graph and its named sizes, at the values that are wanted.
 
     The batch is the dimension with such a name, else the first of the first input (the second where a recurrent
     layer reads it, steps first). It may be a number in the file.
-
-    `wanted`: requested values.
     """
     given = _graph_inputs(graph, where)
     axis = _batch_axis(graph, given[0][0])

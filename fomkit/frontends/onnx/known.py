@@ -54,8 +54,6 @@ def _stated_elements(op: str, values: Sequence[Value]) -> float:
 def work_out(node: Any, values: Mapping[str, Value], opsets: Mapping[str, int]) -> Value | None:
     """Return an op's result on known values, by onnx's own rules; None if `COMPUTED` lacks it, or it cannot run.
 
-    `values`: of its inputs; `opsets`: the version of each domain.
-
     >>> import numpy as np
     >>> node = onnx.helper.make_node("Concat", ["a", "b"], ["both"], axis=0)
     >>> work_out(node, {"a": np.array([2]), "b": np.array([3, 4])}, {"": 13}).tolist()

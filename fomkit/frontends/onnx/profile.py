@@ -195,10 +195,7 @@ IMPL = "foreach"
 class Prepared:
     """A graph ready to be walked.
 
-    `results`: names of its outputs.
     `modules`: path of the module of each weight.
-    `mode`: train or infer.
-    `rule`: of the optimizer; "" for no update.
     """
 
     walker: Walker
@@ -355,11 +352,7 @@ def _traced_sizes(prepared: Prepared, sizes: Sizes) -> SizedStep:
 
 
 def draft_profile(path: Path, request: Request, optimizer: str | None, run: dict[str, int | None]) -> Draft:
-    """Walk a file's graph and draft its profile.
-
-    `optimizer`: rule of the update, ``none`` for none; default: sgd, which is noted; `run`: ``train_samples`` and
-    ``epochs``, if known.
-    """
+    """Walk a file's graph and draft its profile; the rule of the update is sgd by default, which is noted."""
     where = request.where
     model, graph = read_graph(path, where)
     lift_stored(graph)

@@ -41,14 +41,12 @@ class Training:
     """One call of ``fit``, or all calls of ``train_on_batch`` on one model.
 
     `way`: how it trains, in Keras's words.
-    `file`, `line`: where the program calls it.
     `arguments`: of ``fit``, by name, with defaults.
     `iterator`: what ``fit`` made of its data.
     `own`: the program's own step, if it is not a method of the model.
     `loop`: the program's own loop over a dataset around the first step; None if there is none.
     `around`: how often the loops around the first call repeat it, as ``steps``; None if no loop does.
     `lines`: where the program calls it; `began`: the time [s] of its first call.
-    `steps`: number of steps seen.
     `batch`: the largest batch seen, as a training step receives it; for an own step its arguments.
     `given`: samples that a round of the program's own code passed to its first layer.
     """

@@ -40,7 +40,6 @@ class RunLength:
     `train_samples`, `validation_samples`: of one epoch, if a trainer states them; otherwise the loader's are used.
     `steps`: of the optimizer in the whole run, if the run is limited by steps, not by epochs.
     `accumulates`: backward passes per step of the optimizer, as set in the trainer.
-    `remarks`: further notes from the trainer.
     """
 
     epochs: int | None

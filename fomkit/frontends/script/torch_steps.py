@@ -55,11 +55,9 @@ MAX_EVALUATION_S = 90.0
 class Capture:
     """A recorded step and its context.
 
-    `seen`: what the program did in it.
     `place`: number of the step in the program, from 1.
     `steps_by`: steps of each optimizer in it, by class name and order.
     `idle`: optimizers that were made and never stepped.
-    `remarks`: on the program as a whole.
     `works`: rough work of all recorded steps of the same kind, this one included (`step_spread`).
     `others`: the step at other batches, or why there is none.
     """

@@ -221,11 +221,7 @@ def _trainer_of(frame: FrameType) -> tuple[Any, Callable[[Any, Any], RunLength]]
 
 
 def run_length(frame: FrameType | None, loader: Any, *heads: Any) -> RunLength:
-    """Find how long a program trains: from the running trainer, else from the loops around the data.
-
-    `frame`: the innermost of the program's frames; `loader`: source of the training data; None if there is none;
-    `heads`: further arguments of `run_by_loops`.
-    """
+    """Find how long a program trains: from the running trainer, else by the loops around the data (`loops`)."""
     outer = frame
     while outer is not None:
         if found := _trainer_of(outer):

@@ -173,8 +173,6 @@ class OpFacts:
 
     `name`: with its library: ``aten::mm``.
     `state`: priced, zero_work, unsupported, composite (to be decomposed) or framework (PyTorch's own, no work).
-    `rule`: of a priced op.
-    `parameters`: names of the arguments in order.
     `written`: arguments that the op writes in place.
     """
 

@@ -171,7 +171,6 @@ class RealStep:
     """A step that can be run repeatedly.
 
     `run`: runs it and returns the loss; in inference the output.
-    `sizes`: its named sizes.
     """
 
     run: Callable[[], Any]

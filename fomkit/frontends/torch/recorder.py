@@ -75,7 +75,6 @@ class ScopeStack:
     is exact: when a call begins, the nodes behind its inputs belong to the caller; when it ends, the new nodes
     behind its outputs are its own.
 
-    `parameters`: the trainable ones by ``id``.
     `on_gradients`: called when a node has run, with those of its results that are gradients of parameters.
     `key`: under which a node stores its scope; differs by step, since a parameter's node may outlive a step.
     """
@@ -179,7 +178,6 @@ class LineLog:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records one step.
 
-    `parameters`: the trainable ones.
     `on_meta`: whether tensors are on the meta device; any other tensor (a constant in the user's code) is replaced
       by its shape where it meets them.
 
@@ -188,10 +186,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     `unsupported`, `bounded`: ops without a price, and those whose price is a lower bound, by name.
     `recomputed`: forward ops that ran again in the backward pass (activation checkpointing).
     `as_forward`: ops of the backward pass whose cost is that of the forward pass, which they are listed in.
-    `notes`: remarks for the profile, each once.
     `between`: the pass of ops outside calls and outside the backward pass.
     `layers`: log of the ops with work in the model's forward pass.
-    `order`: log of all ops.
     `made`: the line of code that made each module, by path.
     `places`: after `finish`, the position of each op in the step, by its ``id()``.
     """

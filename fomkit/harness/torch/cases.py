@@ -208,10 +208,7 @@ class Watch(NamedTuple):
 
 
 def by_events(cuda: Any) -> Callable[[Callable[[], Any], int], float]:
-    """Make a stopwatch of CUDA events: the device's own clock, which does not count waiting of the host.
-
-    `cuda`: ``torch.cuda``, or an object with its ``Event``.
-    """
+    """Make a stopwatch of CUDA events: the device's own clock, which does not count waiting of the host."""
 
     def measure(run: Callable[[], Any], times: int) -> float:
         start, end = (cuda.Event(enable_timing=True) for _ in range(2))
@@ -247,10 +244,7 @@ def processor_clock(threads: int) -> Callable[[], float]:
 
 
 def make_watch(device: str, cache_byte: float = 0.0) -> Watch:
-    """Make the stopwatch of a device.
-
-    `device`: ``cpu`` or ``cuda``; `cache_byte`: bytes written to make operands cold; 0 leaves them warm.
-    """
+    """Make the stopwatch of a device; before each repeat ``cache_byte`` bytes are written for cold operands."""
     clock = time.perf_counter
     if device == "cuda":
         measure = by_events(torch.cuda)

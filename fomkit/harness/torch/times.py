@@ -159,10 +159,7 @@ def knows_op(cells: Cells) -> bool:
 
 
 def check_case(cells: Cells) -> None:
-    """Check, without PyTorch, that the op of a row can be made here.
-
-    Raises CannotTimeError when the op cannot be made here or a size is missing.
-    """
+    """Check, without PyTorch, that the op of a row can be made here; raise CannotTimeError if not."""
     if cells["kind"] not in MAKERS:
         raise CannotTimeError(f"the kind {cells['kind']} is not timed here")
     try:
@@ -174,11 +171,7 @@ def check_case(cells: Cells) -> None:
 
 
 def make_case(cells: Cells, device: str) -> Case:
-    """Make the op of a row.
-
-    `cells`: cells of a row of timings by column, as text; `device`: ``cpu`` or ``cuda``. Raises CannotTimeError
-    when the op cannot be made here.
-    """
+    """Make the op of a row of timings, whose cells are text; raise CannotTimeError if it cannot be made here."""
     check_case(cells)
     try:
         return MAKERS[cells["kind"]](cells, device)
@@ -235,7 +228,6 @@ class Effort(NamedTuple):
     """The effort to spend on an op.
 
     `target`: half the interval of the median, relative to the median, at which repeats stop.
-    `least`, `most`: least and largest number of repeats.
     `limit_s`: time [s] by the watch's clock after which no repeat begins, once there are `least` of them.
     """
 
@@ -303,10 +295,7 @@ def time_run(
 def time_case(
     case: Case, watch: Watch, effort: Effort, *, other: Case | None = None, cold: bool = False, both: bool = False
 ) -> Times:
-    """Time a case as `time_run` does, and subtract the time of what it does besides the op.
-
-    Raises CannotTimeError when the remaining time is too short to be distinguished from noise.
-    """
+    """Time a case as `time_run` does, less what it does besides the op; raise CannotTimeError if that is noise."""
 
     def timed(run: Callable[[], Any], beside: Callable[[], Any] | None) -> Times:
         return time_run(run, watch, effort, other=beside, cold=cold, both=both)
@@ -369,10 +358,7 @@ def _all_timed(rows: list[dict[str, str]], device: str, about: str) -> Iterator[
 
 
 def read_cases(path: Path) -> tuple[list[dict[str, str]], list[str]]:
-    """Read the table of ops: its rows and its columns.
-
-    Raises OSError, ValueError when the file cannot be read, or is no such table.
-    """
+    """Read the table of ops: its rows and columns; raise OSError or ValueError if it is no such table."""
     with path.open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream)
         columns = list(reader.fieldnames or [])

@@ -78,8 +78,6 @@ class Row:
     """The values of one op, of many ops, or their symbols, by name; each is read or computed once.
 
     `column`: returns the value of a column by its name.
-    `parts`: as in `Formula`.
-    `known`: values that are known already.
 
     >>> sizes = {"height": 3.0, "width": 5.0}
     >>> row = Row(sizes.__getitem__, {"area": lambda height, width: height * width})

@@ -211,7 +211,6 @@ def _role(name: str) -> int:
 class Rows:
     """The calls that are rows, in columns.
 
-    `event`: place among the host events.
     `node`: sequence number of the autograd node that ran the call; -1 if none did.
     `update`: host event of the optimizer's step that the call is part of; -1 if none.
     `known`: 1 if the op has a rule.

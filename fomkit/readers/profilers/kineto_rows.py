@@ -47,7 +47,6 @@ class CallCounts:
     `unsupported`: executions in a step, by name and reason.
     `without_shapes`: executions of priced ops without shapes.
     `halved`: backward convolutions and recurrent layers whose time was divided into equal halves.
-    `halves`: their calls.
     """
 
     unsupported: Counter[str] = field(default_factory=Counter)

@@ -40,7 +40,6 @@ class JoinedNodes:
 
     `row_s`: time of all executions of each row [s]; NaN if none of its nodes was seen.
     `unjoined`: time without a row, the longest first.
-    `steps`: steps in the trace.
     `fused`: nodes whose time includes the product before them; it is assigned to the product.
     `seen`, `expected`: executions of seen nodes in the trace, and those expected from the graph.
     `products`, `missed`: products and convolutions of the graph, and those missing in the trace.

@@ -58,10 +58,8 @@ class PlaneTimes:
     `host`: executions on the host by the same names; those of ``nodes`` if nothing ran on a device.
     `steps`: steps that are marked (``tf.profiler.experimental.Trace`` with a ``step_num``); 0 if none.
     `device`: the accelerator whose kernels were timed; "" for a CPU.
-    `seen`: events in the file.
     `loose_s`: time of kernels that name no node [s].
     `wrong`: number of events left out, by reason.
-    `notes`: errors and warnings of the profiler.
     `choices`: which of several devices or hosts is used, a line each.
     """
 
@@ -299,7 +297,6 @@ def read_plane_times(path: Path) -> PlaneTimes:
 class PlaneSteps:
     """The steps of a file of planes.
 
-    `steps`: steps in the file.
     `step_s`: time [s] in each step that is used, of the nodes that ran equally often in all.
     `cold_s`: the same of a first step that is left out.
     """

@@ -24,11 +24,11 @@ from fomkit.core.errors import FomkitError
 from fomkit.files.xlsx import Sheet, cell_name, looks_like_workbook, read_workbook
 from fomkit.ops.check import check_table
 from fomkit.ops.tables import table_of_rows
-from fomkit.readers.tables import collectives, deepbench_sections, deepbench_sheet
-from fomkit.readers.tables.collectives import LogRow, Run
+from fomkit.readers.tables import deepbench_sections, deepbench_sheet, network_logs
 from fomkit.readers.tables.deepbench_sections import SECTIONS, Cells, Precision, Section, as_number, find_precision
 from fomkit.readers.tables.deepbench_sheet import Block, Layout, find_layout, has_sections, needed_cell, not_read
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount
+from fomkit.readers.tables.network_logs import LogRow, Run
 
 NO_TIME = ("", "n/a", "n/a*", "na", "not available", "not supported", "#n/a", "#value!", "#div/0!", "-")
 """Texts in a time cell that mean "not measured"."""
@@ -111,7 +111,6 @@ def harness_padding(kind: str, engine: str, sizes: Cells) -> tuple[float, list[s
 class SectionRows:
     """The rows of one section of one sheet.
 
-    `where`: file and sheet, for error messages.
     `common`: values common to all rows, by TIMINGS column.
     """
 
@@ -382,13 +381,13 @@ RESOLUTION_S = 1e-6
 
 def recognise_deepbench_log(path: Path) -> bool:
     """Return whether a file holds the title and the columns of DeepBench's NCCL programs."""
-    lines = collectives.begin_of(path).splitlines()
+    lines = network_logs.begin_of(path).splitlines()
     return any(_TITLE.match(line) for line in lines) and any("# of floats" in line for line in lines)
 
 
 def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> ImportedTimings:
     """Read logs of DeepBench's NCCL all-reduce; `sizes`: ``nodes`` of an MPI run, ``ranks`` if not logged."""
-    lines, sizes = collectives.read_lines(path), collectives.stated(sizes or {}, path)
+    lines, sizes = network_logs.read_lines(path), network_logs.stated(sizes or {}, path)
     facts = next((match for line in lines if (match := _RANKS.match(line.text))), None)
     ranks = sizes.get("ranks") or (int(facts[1]) if facts else None)
     if ranks is None:
@@ -403,7 +402,7 @@ def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> Im
     note = "mean over ranks, started one behind the other" if mean else "each awaited, in whole microseconds"
     rows, cut, below = list[LogRow](), 0, 0
     for line in lines:
-        words = collectives.numbers_of(line.text)
+        words = network_logs.numbers_of(line.text)
         if not words or words[0] is None:
             continue
         numbers = [word for word in words if word is not None]
@@ -421,4 +420,4 @@ def read_deepbench_log(path: Path, sizes: Mapping[str, int] | None = None) -> Im
         kind="collective",
     )  # fmt: skip
     run = Run(ranks, sizes.get("nodes") or 1, LOG_HARNESS, "NCCL")
-    return collectives.imported(path, rows, run, (count,), ())
+    return network_logs.imported(path, rows, run, (count,), ())

@@ -222,7 +222,6 @@ class Section:
     `scope`: whose precision it has, a value of `SCOPES`; that of the kind when "".
     `precision`: the precision if the section implies one.
     `dtypes`: the only number formats in which the section is this kind of op; any when empty.
-    `harness`: the program that timed it.
     `complete`: converts a row's values and its time [s] to TIMINGS columns.
     """
 

@@ -91,9 +91,7 @@ class Layout:
 
     `dimensions`, `times`: column numbers (1-based) by dimension and by pass.
     `padded`: the column that states whether sizes were padded.
-    `first`: the first row below the header.
     `header`: every header as printed, by its column.
-    `remarks`: what had to be guessed.
     `unitless`: passes whose header states no unit.
     """
 

@@ -107,7 +107,6 @@ class SectionCount:
     `below_resolution`: rows whose time is printed as 0, below the timer's resolution, so the time is unknown.
     `corrected`: imported timings whose printed figure was corrected; their ``note`` says how.
     `skipped`: rows of a section that this reader does not cover; no figure of them was read.
-    `reason`: why they were skipped.
     `kind`: the kind of op, of which a section may have several; "" if unknown.
     """
 

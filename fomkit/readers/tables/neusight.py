@@ -80,7 +80,6 @@ class Harness(NamedTuple):
 
     `floor_s`: op to the time of its shortest kernels, if they agree.
     `cost_s`: op to the fixed cost in its long timings; absent if unknown.
-    `fitted`: the ops whose cost was fitted.
     `shares`: those whose cost is a share of that of element-wise ops, known from other devices.
     """
 

@@ -27,8 +27,8 @@ from fomkit.core.errors import FomkitError
 from fomkit.core.units import ITEM_BYTE
 from fomkit.files.csv import parse_number, read_header, read_rows, shown
 from fomkit.harness.torch.network import SEND, op_of
-from fomkit.readers.tables.collectives import DTYPES, PLACES, TOLERANCE
 from fomkit.readers.tables.foreign import ImportedTimings, SectionCount, check_present, make_timings, read_columns
+from fomkit.readers.tables.network_logs import DTYPES, PLACES, TOLERANCE
 
 HARNESS = "Vidur"
 TICK_S = 1e-6

@@ -107,10 +107,7 @@ def _claims_table(all_verdicts: Sequence[CellVerdict], here: str, level: float) 
 def measured(
     estimate: Estimate, key: str, rows: Sequence[Measurement], names: Sequence[str], more: Sequence[str] = ()
 ) -> Section:
-    """Make the section that compares projections with measurements of the model, on this and other machines.
-
-    `rows`: of any model; `names`: the tables that they are from; `more`: further sentences.
-    """
+    """Make the section that compares projections with measurements of the model, on this and other machines."""
     ours = [row for row in rows if row.model == estimate.model.name and row.quantity != "energy_j"]
     here = [row for row in ours if row.machine == estimate.machine.name]
     tables = ", ".join(names) or "none"
@@ -382,11 +379,7 @@ def _reference_of(points: pd.DataFrame) -> str:
 
 
 def scaling(estimate: Estimate, key: str, options: Options, nodes: Sequence[int] | None = None) -> Section:
-    """Make the section about more devices; where links or nodes are unknown, it says so.
-
-    `options`: those of the estimate; `nodes`: numbers of nodes; default: parts of a node, and as many nodes as the
-    machine has, 64 at most.
-    """
+    """Make the section about more devices, by default up to 64 nodes; where links are unknown, it says so."""
     machine, model = estimate.machine, estimate.model
     hint = f"See: fomkit scaling {quote(model.asked_as or model.name)} -t {machine.name} --nodes 1..64 {LINK}"
     if (machine.node_devices or 1) > 1 and not any(link.tier == "node" for link in machine.links):

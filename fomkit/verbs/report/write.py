@@ -289,10 +289,7 @@ def check_few(count: int) -> None:
 
 
 def gather(result: Comparison, *, nodes: Sequence[int] | None = None) -> Book:
-    """Gather the report of some estimates.
-
-    `nodes`: numbers of nodes to scale to; default: those that the machine's profile states.
-    """
+    """Gather the report of some estimates, scaled to nodes: by default those that each machine states."""
     from fomkit.output.explained import format_from_measurements
 
     estimates = (*result.estimates, *result.baseline)
