@@ -2,11 +2,11 @@
 
 ``python benchmarks/modern_machines.py SHARED [NAME…]`` rewrites ``machine_profiles/NAME.timings.csv.gz`` from the
 tables in SHARED/data and prints the numbers of rows read and kept. Rows of ops that only a serving framework has
-(attention over an fp8 cache or a window) are left out, but for the serving library's
+(a prompt stored in an fp8 cache, or attention over a window) are left out, but for the serving library's
 own all-reduce in replayed graphs: no traced model has these ops, and none states how unevenly experts are chosen.
 Rows by another library than that of most rows of a family are left out too: both libraries have rows of equal
-sizes, and no traced model states which library it uses. Each mixture of experts, by its sizes, was run by one
-library only, the one that the serving framework chooses for it; these rows all stay.
+sizes, and no traced model states which library it uses. Each mixture of experts, by its sizes, and each width of
+the heads of attention counts for itself: the serving framework chooses a library for it, mostly one only.
 
 Large tables are thinned for shipping. Rows are drawn by a hash of their sizes, so that everyone draws the same.
 
@@ -47,6 +47,8 @@ MOST = {
     "norm": 500,
 }
 """Number of rows kept of each part of a kind; NeuSight's linear and bmm are parts, as is each pointwise op."""
+FEWER = {"fp8/decode": 1500, "fp8/latent": 700, "bf16/window": 250, "fp8/window": 250}
+"""The same of families of attention of which fewer rows do: windows are simple."""
 KERNELS = "neusight/kernels.csv.gz"
 SYSTEM = (
     "gemm",
@@ -159,10 +161,14 @@ def family_of(timings: pd.DataFrame) -> NDArray[np.intp]:
 def of_one_library(timings: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which timings are by the library that timed most of their family; links are counted separately.
 
-    Of experts these are families: the mixtures of equal widths, number of experts, and experts of a token.
+    Of experts these are families: the mixtures of equal widths, number of experts, and experts of a token; of
+    attention the heads of equal width.
     """
-    mixtures = [timings[name].where(timings["kind"] == "experts", -1.0) for name in ("n", "k", "experts", "top_k")]
-    family = timings.groupby([family_of(timings), *mixtures]).ngroup()
+    chosen_by = {"experts": ("n", "k", "experts", "top_k"), "attention": ("head_dim",)}
+    alike = [
+        timings[name].where(timings["kind"] == kind, -1.0) for kind, names in chosen_by.items() for name in names
+    ]
+    family = timings.groupby([family_of(timings), *alike]).ngroup()
     counts = timings.groupby([family, timings["library"]])["library"].transform("size")
     return np.asarray((counts == counts.groupby(family).transform("max")).to_numpy(), np.bool_)
 
@@ -182,7 +188,19 @@ def whole(shared: Path, name: str) -> pd.DataFrame:
 def thinned(shared: Path, name: str) -> pd.DataFrame:
     rows = whole(shared, name)
     # Nine tenths of NeuSight's products have random sizes; the others, on faster kernels, are those of models.
-    return thin_timings(rows, MOST, whole_loads(rows) if SOURCES[name][0] == (KERNELS,) else family_of(rows))
+    if SOURCES[name][0] == (KERNELS,):
+        return thin_timings(rows, MOST, whole_loads(rows))
+    return pd.concat(_thin_families(thin_timings(rows, MOST, family_of(rows)))).sort_index()
+
+
+def _thin_families(timings: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the timings by family, of those in `FEWER` so many; the draw of a draw is that of all rows."""
+    yield timings[family_of(timings) < 0]
+    for family, places in families(timings):
+        most = (
+            FEWER.get(f"{family.dtype}/{family.part}", len(places)) if family.kind == "attention" else len(places)
+        )
+        yield thin_timings(timings.iloc[places], {family.kind: most})
 
 
 def report(all_rows: pd.DataFrame, kept: pd.DataFrame) -> Iterator[str]:

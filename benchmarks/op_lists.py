@@ -90,7 +90,7 @@ def attentions(entries: list[Entry]) -> Iterator[dict[str, object]]:
             width = {"kv_heads": args["num_heads_kv"], "head_dim": args["head_dim"]}
         window = min(args.get("sliding_window", keys), keys)  # as many keys for each query
         sizes = {"batch": args["batch_size"], "heads": heads, "q_len": queries, "kv_len": window, **width}
-        causal = int(not cached and window == keys)
+        causal = int(not cached)
         op = "latent attention" if latent else "attention"
         yield {"op": op, "module": one["name"], "kind": "attention", "dtype": cache, **sizes, "causal": causal}
 

@@ -12,6 +12,7 @@ The rules are the same for every machine that states architecture, peak and band
 - products with one row or column are also a work of their own, for any engine, from `SHORTEST_S` on;
 - the peak is the one that a power limit lets a machine hold (`fomkit.prediction.rates.throttled`);
 - timings by a library that no framework calls (`APART`) are used only for chips of the same series (`OF_SERIES`);
+- attention over windows, and by the library that serving chooses for some widths only, is left out (`by_choice`);
 - a machine whose file names another's device is that device and has no surfaces of its own;
 - kinds without timings move data: for them there is a table of all timed kinds that do, each with as many rows;
 - products of matrix engines that were timed without host time (`DEVICE_ALONE`), and products of vector units that
@@ -41,11 +42,15 @@ from fomkit.prediction.exact import row_major
 from fomkit.prediction.gp import FEATURE_DIGITS, side_by_side, surface_rows, weights_of
 from fomkit.prediction.rates import SHOWN, balance_of, op_seconds, throttled
 from fomkit.prediction.tiles import (
+    DECODE,
+    LATENT,
     TILED,
     TWINS,
+    WINDOW,
     Chip,
     Form,
     Tiled,
+    attention_parts,
     by_parts,
     chip_of,
     fit_form,
@@ -161,8 +166,27 @@ def spaced_evenly(length: int, count: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int))
 
 
+def by_choice(timings: pd.DataFrame) -> np.ndarray:
+    """Return attention that says nothing of other boards: windows, and widths for which SGLang chose Triton.
+
+    Some libraries compute all scores of a prompt with a window; some convert a cache in fp8: on Hopper a latent
+    one takes up to seven times as long as in bf16. With such rows, intervals of all decoding are twice as wide.
+    Encoders and latent attention in bf16 have one library.
+    """
+    part = attention_parts(timings)
+    attention = is_in(timings, "kind", "attention")
+    commonest = (
+        timings[attention].groupby(["dtype", part[attention]])["library"].agg(lambda own: own.mode().iat[0])
+    )
+    main = np.array([commonest.get(key, "") for key in zip(timings["dtype"], part, strict=True)])
+    chosen = is_in(timings, "library", "triton") & (main != "triton")
+    converted = np.isin(part, [DECODE, LATENT]) & is_in(timings, "dtype", "fp8")
+    return attention & (chosen | converted | (part == WINDOW))
+
+
 def tables(machine: Machine) -> Iterator[tuple[str, Table]]:
     timings = row_major(machine.timings)
+    timings = timings[~by_choice(timings)]
     apart = is_in(timings, "library", *APART)
     # Serving chooses the library by the mixture: those of one series are all by its libraries.
     experts = is_in(timings, "kind", "experts")

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from fomkit.core.machine import Device, Machine
-from fomkit.prediction.exchange import Group, Network
+from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import Group
 
 Times = dict[float, float]
 

@@ -274,6 +274,7 @@ def test_a_window_is_what_a_query_sees(tmp_path: Path) -> None:
     seen = profile_config(write(tmp_path, config), sizes={"seq": 4096})
     whole = profile_config(write(tmp_path, PUBLIC["mistral-7b"]["config"]), sizes={"seq": 4096})
     assert set(seen.ops.loc[seen.ops["kind"] == "attention", "kv_len"]) == {1024.0}
+    assert set(seen.ops.loc[seen.ops["kind"] == "attention", "causal"]) == {1.0}
     assert set(whole.ops.loc[whole.ops["kind"] == "attention", "kv_len"]) == {"seq"}
     assert any("a window of 1,024 tokens" in note for note in seen.notes)
 

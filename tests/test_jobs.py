@@ -24,7 +24,8 @@ from fomkit.plan.options import HOST_OP_S, Options
 from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.transformer_plan import TransformerPlan, Work
 from fomkit.plan.transformer_step import TransformerStep
-from fomkit.prediction.exchange import Group, Network
+from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import Group
 from fomkit.profiles.campaigns import load_campaign
 from fomkit.profiles.declared import parse_layout, parse_link
 from fomkit.profiles.machine_record import save_machine

@@ -74,7 +74,7 @@ def test_entries_become_rows(tmp_path: Path, root: Path) -> None:
     assert [latent[name] for name in ("dtype", "heads", "kv_heads", "q_len", "head_dim", "shared_dim")] == [
         "fp8", 16, 1, 2, 544, 512,
     ]  # fmt: skip
-    assert [window[name] for name in ("q_len", "kv_len", "causal")] == [1024, 128, 0]
+    assert [window[name] for name in ("q_len", "kv_len", "causal")] == [1024, 128, 1]
     assert [experts[name] for name in ("b", "m", "n", "k")] == [32, 64, 1024, 7168]
     assert experts["weight_share"] == pytest.approx(17 / 32)
     assert [gather[name] for name in ("collective", "message_byte", "ranks")] == ["all_gather", 2**22, 8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -38,12 +39,13 @@ from fomkit.plan.job import daly_s, useful_share, young_s
 from fomkit.plan.memory import activation_byte, split_standing
 from fomkit.plan.options import change_machine
 from fomkit.plan.scaling import QUICKEST, least_rate, with_user_links
-from fomkit.prediction.exchange import MEASURED, Group, Network, table_time
+from fomkit.prediction.exchange import MEASURED, Network, table_time
 from fomkit.prediction.links import (
     BRIDGED,
     FORMULA,
     SHARE,
     STATED,
+    Group,
     Line,
     around,
     bus_factor,
@@ -562,12 +564,25 @@ def test_measured_collectives_are_taken_inside_a_node():
     one = rows[(rows["ranks"] == 8) & (rows["message_byte"] == 2**24)]
     assert table_time(machine.timings, "all_reduce", 2**24, 8).value == pytest.approx(one["time_s"].mean())
     assert table_time(machine.timings, "all_reduce", 2**24, 5) is None
-    above = table_time(machine.timings, "all_reduce", 2**31, 8)
-    assert above.value == pytest.approx(4 * table_time(machine.timings, "all_reduce", 2**29, 8).value)
+    half, last, above = (table_time(machine.timings, "all_reduce", size, 8) for size in (2**28, 2**29, 2**31))
+    assert above.value == pytest.approx(last.value + 6 * (last.value - half.value))  # on their line
+    # The width grows with the distance: to the time at the last rate, and as far below (docs/adr/0103).
+    assert above.high == pytest.approx(MEASURED[1] * 4 * last.value)
+    assert above.low == pytest.approx(MEASURED[0] * above.value**2 / (4 * last.value))
+    assert last.high / last.low < above.high / above.low
     network = Network(machine)
     assert network.collective("all_reduce", 2**24, Group(8, 1)).value == pytest.approx(one["time_s"].mean())
     ring = network.collective("all_reduce", 2**24, Group(8, 1), "ring").value
     assert ring == pytest.approx(pipelined_s("all_reduce", 2**24, 8, Line(9e-6, SHARE * 300e9)))
+
+
+def test_a_rack_takes_at_least_as_long_as_a_node_of_it():
+    network = Network(load_machine("gb200"))
+    for collective, size in itertools.product(
+        ("all_to_all", "all_reduce", "reduce_scatter"), (2**24, 2**28, 2**33)
+    ):
+        inside, *more = (network.collective(collective, size, network.group(ranks)) for ranks in (4, 8, 16))
+        assert all(one.value >= inside.value and one.high >= inside.high for one in more), (collective, size)
 
 
 @pytest.mark.parametrize("name", ["a100-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "gb200"])

@@ -19,7 +19,8 @@ from fomkit.plan.memory_of import reserve_of
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import stepper_of, with_user_links
 from fomkit.plan.transformer_step import TransformerStep
-from fomkit.prediction.exchange import Group, Network
+from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import Group
 from fomkit.profiles.declared import parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, transformer_profile

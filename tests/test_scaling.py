@@ -26,7 +26,8 @@ from fomkit.plan.estimate import estimate
 from fomkit.plan.options import Options
 from fomkit.plan.scaling import ScalingSpec, scale, stepper_of, with_user_links
 from fomkit.plan.transformer_plan import _stated_attention
-from fomkit.prediction.exchange import Group, Network
+from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import Group
 from fomkit.profiles.declared import load_layout, parse_layout, parse_link
 from fomkit.profiles.machines import load_machine
 from fomkit.profiles.models import load_model, load_recipe, save_model, transformer_profile

@@ -278,14 +278,17 @@ class Step:
 def _keys_seen(step: Step, one: Attention, stream: Stream) -> list[tuple[Cell, bool, float]]:
     """List the sorts of attention: keys that queries see, whether only earlier ones, and the share of the blocks.
 
-    A window that is shorter than the sequence counts as that many keys for each query.
+    A window that is shorter than the sequence counts as that many keys, all of them earlier, for each query.
     """
     if step.mode == "decode" and one.causal:
         narrow = one.window and one.window <= step.sizes[CACHE]
         return [(one.window if narrow else f"{CACHE} + 1", False, 1.0)]
     length = stream.length if isinstance(stream.length, int) else step.sizes.get(stream.length, 0)
     share = step.narrow if 0 < one.window < length else 0.0
-    sorts: list[tuple[Cell, bool, float]] = [(stream.length, one.causal, 1 - share), (one.window, False, share)]
+    sorts: list[tuple[Cell, bool, float]] = [
+        (stream.length, one.causal, 1 - share),
+        (one.window, one.causal, share),
+    ]
     return [sort for sort in sorts if sort[2]]
 
 

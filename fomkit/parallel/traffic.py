@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from fomkit.core.interval import Span, add_common
 from fomkit.core.job import Layout
 from fomkit.core.units import sums_by_key
-from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.links import Collective, bus_factor, weakest
+from fomkit.prediction.exchange import Exchange, Network
+from fomkit.prediction.links import Collective, Group, bus_factor, weakest
 
 
 class Sent(NamedTuple):

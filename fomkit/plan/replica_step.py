@@ -34,7 +34,8 @@ from fomkit.plan.memory import Held, standing_memory
 from fomkit.plan.memory_of import UNKNOWN_FIT, Fit, held_of_step
 from fomkit.plan.options import Options
 from fomkit.plan.step import Terms, with_waits
-from fomkit.prediction.exchange import Exchange, Group, Network
+from fomkit.prediction.exchange import Exchange, Network
+from fomkit.prediction.links import Group
 
 NORM_BYTE = 4
 NORMS = ("batch_norm",)

@@ -29,8 +29,8 @@ from fomkit.plan.options import host_notes
 from fomkit.plan.replica_step import OneDevice
 from fomkit.plan.step import terms_of
 from fomkit.plan.transformer_plan import HEAD, WORDS, Blocks, Pass, Stage, TransformerPlan, Work
-from fomkit.prediction.exchange import Exchange, Group, Network
-from fomkit.prediction.links import bus_factor
+from fomkit.prediction.exchange import Exchange, Network
+from fomkit.prediction.links import Group, bus_factor
 
 PLANS = 8
 """Number of plans of transformers that are cached for the machines of a timing table."""

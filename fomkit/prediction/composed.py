@@ -309,9 +309,10 @@ def _as_shapes(rows: Rows, shapes: Shapes) -> tuple[Flags, Matrix, Matrix]:
     part, width = tiles.attention_parts(rows), numbers(rows, "head_dim")
     width = np.maximum(width, min([NARROWEST, *(one for one, _ in shapes.values())]))
     least, most = shapes.get("full", (np.inf, 0.0))
-    beside = numbers(rows, "q_len") > numbers(rows, "kv_len")  # a window, or others' few keys: as many small tiles
+    beside = numbers(rows, "q_len") > numbers(rows, "kv_len")  # others' few keys, or a window: as many small tiles
     unmasked = (part == "full") & (beside | (width < least) | (width > most))
-    squares = (unmasked | (_is_chunk(rows) & (CHUNKS not in shapes))) & ("" in shapes)
+    window = (part == tiles.WINDOW) & (tiles.WINDOW not in shapes)
+    squares = (unmasked | window | (_is_chunk(rows) & (CHUNKS not in shapes))) & ("" in shapes)
     apart, part = np.zeros(len(rows)), np.where(squares, "", part)
     for name, (least, most) in shapes.items():
         apart[part == name] = np.log2(np.maximum(least / width, width / most))[part == name]
@@ -351,8 +352,20 @@ def _by_shapes(
         return f"as {sort}, heads of {width[row]:g} ({text})" if squares[row] or padded[row] > 1 else text
 
     source = choose_words(squares[at], estimators.transferred(known.source), known.source)
-    found = Answers(known.index, times, source, known.limit, evidence)
+    found = _or_all_scores(Answers(known.index, times, source, known.limit, evidence), wide.take(squares), predict)
     return _by_one_query(found, wide, squares & _is_chunk(rows), one_query, interval)
+
+
+def _or_all_scores(found: Answers, rows: Rows, predict: Callable[[Rows], Answers]) -> Answers:
+    """Raise the high bounds of windows: some programs compute all scores of the prompt."""
+    rows = rows.take(tiles.attention_parts(rows) == tiles.WINDOW)
+    if not len(rows):
+        return found
+    more = numbers(rows, "q_len") / numbers(rows, "kv_len")
+    known = predict(rows.assign(kv_len=numbers(rows, "q_len"), flop=numbers(rows, "flop") * more))
+    times, at = found.times.copy(), places_of(known.index, found.index)
+    times[2, at] = np.maximum(times[2, at], known.time_s)
+    return found.timed(times)
 
 
 def _by_one_query(

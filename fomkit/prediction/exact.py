@@ -8,7 +8,7 @@ has (`settle_engines`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, overload
 
@@ -231,9 +231,15 @@ def op_flags(rows: Rows, ops: Sequence[tuple[str, float]]) -> list[Matrix]:
     return [flag(np.array([one == op for one in found], bool)[number]) for op in ops]
 
 
+REPEATED: Mapping[str, float] = {"aiconfigurator": 0.015}
+"""Standard deviation of ln(time) between two timings of one op, by harnesses without quartiles: 0.008 to 0.018
+in pairs of equal rows of four public tables (docs/adr/0103)."""
+
+
 def _repeatability(timings: pd.DataFrame, kind: str) -> float:
-    """Return the spread of ln(time) between timings of one op: their scaled median deviation from the median."""
+    """Return the spread of ln(time) between timings of one op: their scaled median deviation, or `REPEATED`."""
     same = timings[timings["kind"] == kind]
+    least = max(REPEATED.get(word, 0.0) for word in estimators.as_rows(same).text("harness").cells().tolist())
     keys = [
         name
         for name in ("dtype", "engine", "pass_name", "op", "library_version", *KINDS[kind].columns)
@@ -242,7 +248,7 @@ def _repeatability(timings: pd.DataFrame, kind: str) -> float:
     grouped = np.log(same["_time_s"]).groupby([same[name] for name in keys], dropna=False)
     deviation = (np.log(same["_time_s"]) - grouped.transform("median")).abs()
     repeated = deviation[grouped.transform("size") > 1]
-    return 1.4826 * float(repeated.median()) if len(repeated) else 0.0
+    return max(1.4826 * float(repeated.median()) if len(repeated) else 0.0, least)
 
 
 def _source(first: Rows, count: int) -> str:
@@ -328,7 +334,8 @@ def estimate(rows: Rows, machine: Machine, interval: float) -> Answers:
     there is no measured one, and is then called assumed.
 
     The interval comes from the quartiles of the repeats where the table has them, else from the spread between
-    duplicate timings of the kind. The clock step is added to the high bound, because clocks truncate.
+    duplicate timings of the kind (`REPEATED`, or more). The clock step is added to the high bound, because clocks
+    truncate.
     """
     found: list[Answers] = []
     for kind in sorted({kind for (kind,) in estimators.same_texts(rows, "kind")[0]}):

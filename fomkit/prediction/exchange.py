@@ -23,7 +23,7 @@ from fomkit.prediction import links
 from fomkit.prediction.estimators import Answers, Rows, is_in, opened_by
 from fomkit.prediction.families import ONE_WAY
 from fomkit.prediction.gp import Matrix
-from fomkit.prediction.links import Collective, Duration, LinkInterval
+from fomkit.prediction.links import Collective, Duration, Group, LinkInterval
 
 if TYPE_CHECKING:
     from fomkit.core.job import Algorithm
@@ -101,9 +101,10 @@ def table_time(
 ) -> Duration | None:
     """Return a collective's time from a table of timings inside a node; None without timings of this many ranks.
 
-    Time is linear between two sizes; above the largest its rate applies, below the smallest its time. The interval
-    is that of the repeats where the table has their quartiles, combined with that of left-out sizes where the size
-    itself was not timed.
+    Time is linear between two sizes, and above the largest along the last two; below the smallest its time holds.
+    The interval is that of the repeats where the table has their quartiles, combined with that of left-out sizes
+    where the size itself was not timed. Above the largest it reaches to the time at the rate of that size, which
+    includes a share of its start, and as far below (docs/adr/0103).
 
     `timings`: a TIMINGS table; `channel`: the library; "" means the only one; `op`: of timings that serve an op of
     this name only. Raises FomkitError if no channel is given and the times are of several libraries, whose mean
@@ -115,10 +116,17 @@ def table_time(
         return None
     at, known = log(message_byte), np.log(curve.size)
     below, above = (float(np.interp(at, known, ends)) for ends in (curve.below, curve.above))
-    value = float(np.interp(message_byte, curve.size, np.exp(curve.log_mean)))
-    value *= max(1.0, message_byte / float(curve.size[-1]))
+    seconds, beyond = np.exp(curve.log_mean), message_byte / float(curve.size[-1])
+    value, apart = float(np.interp(message_byte, curve.size, seconds)), 0.0
+    if beyond > 1:
+        # With a single size, half of its time may be its start.
+        other = (curve.size[-2], seconds[-2]) if len(seconds) > 1 else (0.0, value / 2)
+        each_s = max(float((value - other[1]) / (curve.size[-1] - other[0])), 0.0)
+        at_rate_s = value * beyond
+        value = min(value + each_s * (message_byte - float(curve.size[-1])), at_rate_s)
+        apart = log(at_rate_s / value)
     ends = _log_half_widths((below, above), between=not bool((curve.size == message_byte).any()))
-    return Duration(value, value * exp(-ends[0]), value * exp(ends[1]), "measured")
+    return Duration(value, value * exp(-ends[0] - apart), value * exp(ends[1] + apart), "measured")
 
 
 SLOW = 3
@@ -128,23 +136,6 @@ LARGE = 2.0**28
 OF_TABLE = "from the machine's table"
 NOTHING = Duration(0.0, 0.0, 0.0, "measured")
 """For one rank; the source is measured, so that it does not change the source of a sum."""
-
-
-class Group(NamedTuple):
-    """Devices that communicate: ``inner`` in each of ``outer`` nodes."""
-
-    inner: int
-    outer: int
-
-    @property
-    def ranks(self) -> int:
-        """The number of devices."""
-        return self.inner * self.outer
-
-    @property
-    def tier(self) -> Tier:
-        """The tier of links that joins all devices."""
-        return "node" if self.outer == 1 else "system"
 
 
 class Exchange(NamedTuple):
@@ -317,8 +308,11 @@ class Network:
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Duration:
         if group.outer == 1:
             return self._inside(collective, message_byte, group.ranks)
+        one_fabric = links.is_stated(
+            self._link("system", message_byte)
+        )  # a rack's switches, also inside its nodes
         ways = [self._ring("system", collective, message_byte, group.ranks)]
-        if collective == "all_reduce" and not links.is_stated(self._link("system", message_byte)):
+        if collective == "all_reduce" and not one_fabric:
             ways.append(self._tree(message_byte, group))
         if collective in ("all_reduce", "all_gather", "reduce_scatter") and group.inner > 1:
             ways.append(self._staged(collective, message_byte, group))
@@ -327,7 +321,13 @@ class Network:
             inside = self._inside("all_to_all", message_byte / group.outer, group.inner)
             way = f"between and inside nodes at the same time, {group.inner} in each of {group.outer}"
             ways.append(max(outside, inside)._replace(way=way))
-        return min(ways)
+        best = min(ways)
+        if one_fabric and group.inner > 1:
+            part = self._inside(collective, message_byte, group.inner)
+            best = best._replace(
+                **{end: max(getattr(best, end), getattr(part, end)) for end in ("value", "low", "high")}
+            )
+        return best
 
     def _span(self, time: Duration) -> Span:
         return at_level(Span(time.value, time.low, time.high, links.DECILES), self.level)

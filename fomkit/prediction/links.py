@@ -130,6 +130,23 @@ TIERS: tuple[Tier, ...] = ("node", "system")
 """Tiers that collectives use."""
 
 
+class Group(NamedTuple):
+    """Devices that communicate: ``inner`` in each of ``outer`` nodes."""
+
+    inner: int
+    outer: int
+
+    @property
+    def ranks(self) -> int:
+        """The number of devices."""
+        return self.inner * self.outer
+
+    @property
+    def tier(self) -> Tier:
+        """The tier of links that joins all devices."""
+        return "node" if self.outer == 1 else "system"
+
+
 class Duration(NamedTuple):
     """The time of an exchange and the bounds of its interval [s], its time source, algorithm and links."""
 

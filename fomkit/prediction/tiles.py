@@ -351,15 +351,17 @@ FEW_TILES = (5.0, 9.0)
 """log2 of an attention's number of tiles between which it matters how many units of the device they fill."""
 
 
-LATENT, DECODE = "latent", "decode"
-"""Queries over a cache that is keys and values at once, for all heads, and one query over separate ones."""
+LATENT, DECODE, WINDOW = "latent", "decode", "window"
+"""Queries over a cache that is keys and values at once, for all heads, one query over separate ones, and masked
+queries that see fewer keys than there are queries, of which some programs compute all scores of the prompt."""
 
 
 def attention_parts(rows: Table) -> Texts:
-    """Return the part of each attention: decoding (a query over a cache, bound by memory), or full (no mask)."""
+    """Return the part of each attention: "full" has no mask, "" has one over as many keys as queries."""
     queries, keys = numbers(rows, "q_len"), numbers(rows, "kv_len")
     latent, full = (numbers(rows, "shared_dim") > 0) & (queries < keys), numbers(rows, "causal") == 0
-    return np.select([latent, (queries == 1) & (keys > 1), full], [LATENT, DECODE, "full"], "").astype(object)
+    sorts = [latent, (queries == 1) & (keys > 1), full, queries > keys]
+    return np.select(sorts, [LATENT, DECODE, "full", WINDOW], "").astype(object)
 
 
 def by_parts(rows: Table) -> Words:
@@ -409,7 +411,7 @@ def computed_share(rows: Table) -> Matrix:
     queries, keys = numbers(rows, "q_len"), numbers(rows, "kv_len")
     masked = (numbers(rows, "causal") > 0) & (queries > 1)
     later, square = 1 - np.maximum(queries - TILE, 0) / (2 * keys), 0.5 * (1 + TILE / np.maximum(keys, TILE))
-    return np.where(masked, np.where(queries < keys, later, square), 1.0)
+    return np.where(masked & (queries <= keys), np.where(queries < keys, later, square), 1.0)
 
 
 OF_PART, OF_TIMED, FULL = ("attention", "full"), ("gemm",), 1.0

@@ -148,6 +148,9 @@ each 128 numbers take 0.9 to 1.5 of it, by kernels of their own; none with a sin
 
 PACKED = ("gemm", "experts")
 """Kinds whose weights may be stored narrower than they are multiplied."""
+UNPACKING, TOGETHER = 0.3, 1.5
+"""Share of the peak at which experts with packed weights multiply, and the power with which this time and that of
+their traffic add up. Fitted to experts in int4 (Marlin) on A100, H100 and L40S (docs/adr/0103)."""
 DEFAULT_SUM_DTYPE = "fp32"
 
 
@@ -335,19 +338,28 @@ def _by_floors(known: Answers, full: Matrix, apart: Matrix | float) -> tuple[Mat
     return ratio, widen(known.times, faster, slower) * ratio
 
 
+def _while_unpacking(rows: Rows, machine: Machine) -> Matrix:
+    """Return the floors of products, of experts with slower arithmetic that only partly overlaps with traffic."""
+    alone = (bounds(rows.assign(**{other: np.zeros(len(rows))}), machine) for other in ("byte", "flop"))
+    compute_s, memory_s = (one.floor_s for one in alone)
+    both = ((compute_s / UNPACKING) ** TOGETHER + memory_s**TOGETHER) ** (1 / TOGETHER)
+    return np.where(is_in(rows, "kind", "experts"), both, np.maximum(compute_s, memory_s))
+
+
 @estimators.opened_by(lambda rows, _machine: numbers(rows, "weight_share") < 1)
 def packed_weights(rows: Rows, machine: Machine, interval: float, *, table: Estimator) -> Answers:
     """Predict products whose weights are stored narrower than they are multiplied, from those with whole weights.
 
     The time follows the ratio of the floors as in `another_format`: less traffic, the same arithmetic. The
-    conversion of the weights is not counted. An `Estimator` of rows that ``table`` predicts with whole weights.
+    conversion of the weights is counted for experts alone (`UNPACKING`); some programs for these take as long as
+    with whole weights. An `Estimator` of rows that ``table`` predicts with whole weights.
     """
     names = {*(name for kind in PACKED for name in KINDS[kind].columns), "kind", "dtype"}
     frame = rows.frame(sorted(name for name in names if rows.has(name))).assign(weight_share=1.0)
     whole = rows.assign(weight_share=np.ones(len(rows)), byte=cost_columns(frame, ["byte"], {})["byte"])
     known = table(whole, machine, interval)
     at = places_of(known.index, rows.index)
-    full = np.log(bounds(rows.take(at), machine).floor_s / bounds(whole.take(at), machine).floor_s)
+    full = np.log(_while_unpacking(rows.take(at), machine) / _while_unpacking(whole.take(at), machine))
     ratio, times = _by_floors(known, np.nan_to_num(full), op_half_width(interval) * BLOCK_SPREAD)
 
     def evidence(place: int) -> str:

@@ -36,7 +36,8 @@ from fomkit.plan.op_tables import timeline_content
 from fomkit.plan.options import Options
 from fomkit.plan.run import epochs_at, runs_at_once, time_to_target
 from fomkit.prediction.calibration import fit_form, fit_timings
-from fomkit.prediction.exchange import Group, Network
+from fomkit.prediction.exchange import Network
+from fomkit.prediction.links import Group
 from fomkit.prediction.tiles import chip_of, tiled
 from fomkit.profiles.evidence import fit, without_implausible
 from fomkit.profiles.plausibility import check_facts, check_timings

@@ -16,8 +16,9 @@ from fomkit.ops.pricing import add_costs
 from fomkit.prediction.calibration import fit_timings
 from fomkit.prediction.cascade import add_times
 from fomkit.prediction.exact import SERIES, row_major
-from fomkit.prediction.exchange import Group, Network, table_time
+from fomkit.prediction.exchange import Network, table_time
 from fomkit.prediction.families import training_rows
+from fomkit.prediction.links import Group
 
 SERVERS = ("gtx-1080-ti", "titan-x-pascal")
 REDUCERS = (*SERVERS, "p100", "m40", "titan-x", "knl-7250")

@@ -77,11 +77,21 @@ def test_attention_is_causal_and_marks_what_differs(made):
     assert (row.head_dim, row.causal, row.pass_name, row.engine) == (128, 1, "forward", "matrix")
 
 
-def test_attention_over_a_window_is_an_op_of_its_own(made):
-    header = ATTENTION.replace("time_ms", "window_size,time_ms")
-    row = "SGLang,0.5.10,Some GPU,flash_attention,4,2048,96,8,128,bfloat16,bfloat16,{},1.5"
-    timings = read_timings(made(header, row.format(0), row.format(8192))).timings
-    assert timings["op"].tolist() == ["", "attention_window_8192"]
+def test_a_prompt_beyond_a_window_sees_its_keys_and_any_other_is_an_op_of_its_own(made):
+    header = ATTENTION.replace("time_ms", "step,window_size,time_ms")
+    row = "SGLang,0.5.10,Some GPU,flash_attention,4,{},96,8,128,bfloat16,bfloat16,{},{},1.5"
+    cells = ((2048, 0, 0), (2048, 0, 8192), (2048, 0, 128), (1, 4096, 128))
+    timings = read_timings(made(header, *(row.format(*one) for one in cells))).timings
+    assert timings["op"].tolist() == ["", "attention_window_8192", "", "attention_window_128"]
+    assert timings["kv_len"].tolist() == [2048, 2048, 128, 4097]
+    assert timings["causal"].tolist() == [1, 1, 1, 0]
+
+
+def test_one_query_over_an_fp8_cache_is_attention_in_fp8(made):
+    header = ATTENTION.replace("time_ms", "step,time_ms")
+    row = "SGLang,0.5.14,Some GPU,fa3,4,1,96,8,128,bfloat16,fp8,1023,1.5"
+    timings = read_timings(made(header, row)).timings
+    assert timings[["op", "dtype", "kv_len"]].to_numpy().tolist() == [["", "fp8", 1024]]
 
 
 def test_decoding_sees_the_whole_cache(made):
@@ -221,7 +231,8 @@ def test_one_token_over_a_latent_cache_reads_it_once_for_all_heads(made):
     assert token[["heads", "kv_heads", "q_len", "kv_len"]].tolist() == [16, 1, 1, 1024]
     assert token[["head_dim", "shared_dim", "causal"]].tolist() == [544, 512, 0]
     assert add_costs(read[:1])["byte"].tolist() == [2 * 8 * (1024 * 576 + 2 * 16 * 544)]
-    assert read["op"].tolist() == ["", "attention_fp8_kv_cache", "latent_attention_prompt"]
+    assert read["op"].tolist() == ["", "", "latent_attention_prompt"]
+    assert read["dtype"].tolist() == ["bf16", "fp8", "bf16"]
     assert read.iloc[2][["kv_heads", "kv_len", "head_dim", "shared_dim", "causal"]].tolist() == [16, 4, 160, 0, 1]
 
 
@@ -238,19 +249,19 @@ def test_ops_without_a_kind_are_refused_by_name(made, column, named):
 SECOND = {
     "h100_sxm": {
         "gemm": (101010, 0),
-        "context_attention": (35090, 6528),
+        "context_attention": (35090, 3946),
         "encoder_attention": (7679, 0),
         "moe": (86751, 61641),
         "custom_allreduce": (138, 138),
         "context_mla": (3520, 3520),
-        "generation_mla": (5792, 2896),
-        "generation_attention": (40468, None),
+        "generation_mla": (5792, 0),
+        "generation_attention": (40468, 7640),
     },
     "b200_sxm": {
         "gemm": (130536, 0),
         "moe": (126279, 93636),
-        "context_attention": (43211, 9821),
-        "generation_attention": (48501, None),
+        "context_attention": (43211, 7239),
+        "generation_attention": (48501, 7629),
     },
 }
 """Rows read, and those that stand for one op only, of the second set."""
@@ -261,7 +272,7 @@ def test_the_second_set(shared, machine):
     for table, (count, named) in SECOND[machine].items():
         timings = read_timings(shared / "data" / "modern_gpus" / f"{machine}.{table}.csv.gz").timings
         assert len(timings) == count
-        assert named is None or int((timings["op"] != "").sum()) == named
+        assert int((timings["op"] != "").sum()) == named
     assert set(timings["q_len"]) == {1}
     assert timings["kv_len"].max() == 2**17
     assert (timings["causal"] == 0).all()

@@ -11,8 +11,10 @@ what ran:
 - Prefill attention is causal, with all keys in the same pass (``q_len`` = ``kv_len``), and also stores keys and
   values in the cache. Decoding has ``step`` keys in the cache before its one query (``isl`` 1), which sees all of
   them. An encoder's attention has as many key heads as query heads and no mask. The tensors are the same every
-  time: small ones come from the L2 cache. bf16 attention over an fp8 cache and attention over a window are
-  separate ops.
+  time: small ones come from the L2 cache. One query over an fp8 cache is attention in fp8, although the query is
+  given in bf16: nearly all of its bytes are the cache's. A prompt that is stored in such a cache and multiplied in
+  bf16 is an op of its own. A prompt that is longer than a window has as many keys as the window; shorter ones, and
+  single queries, are as without a window, but by other kernels, and ops of their own.
 - Latent attention (DeepSeek-V2, arXiv:2405.04434) has the sizes of DeepSeek's models, which no row states: `RANK`
   numbers of the cache are keys and values of all heads, `ROTARY` more are keys alone. One token after ``step``
   others reads just that. Some libraries compute a prompt this way, others with keys and values of each head:
@@ -53,7 +55,7 @@ DTYPES: Mapping[str, str] = {
 }  # fmt: skip
 """aiconfigurator's names of number formats; rows with others are skipped and counted."""
 
-FP8_CACHE = "attention_fp8_kv_cache"
+FP8_CACHE = "attention_fp8_kv_cache"  # of a prompt
 WINDOW = "attention_window_{:g}"
 LATENT_PROMPT = "latent_attention_prompt"
 RANK, ROTARY, PLAIN = 512.0, 64.0, 128.0
@@ -130,28 +132,33 @@ def _held_before(rows: pd.DataFrame) -> pd.Series:
     return rows["step"].fillna(0.0) if "step" in rows.columns else 0.0 * rows["isl"]
 
 
+def _by_cache(rows: pd.DataFrame, dtype: str, before: pd.Series) -> dict[str, pd.Series]:
+    """Return number format and op of attention: one query has the format of the cache that it reads."""
+    cache = rows["kv_cache_dtype"] if "kv_cache_dtype" in rows.columns else rows[dtype]
+    differs = (cache != rows[dtype]) & (before == 0)
+    formats = rows[dtype].where(before == 0, cache).map(DTYPES)
+    return {"dtype": formats, "op": differs.map({True: FP8_CACHE, False: ""})}
+
+
 def _attention_columns(rows: pd.DataFrame) -> dict[str, object]:
-    cached = "kv_cache_dtype" in rows.columns
-    op = (rows["kv_cache_dtype" if cached else "attn_dtype"] != rows["attn_dtype"]).map(
-        {True: FP8_CACHE, False: ""}
-    )
-    if "window_size" in rows.columns:
-        seen = rows["window_size"] > 0
-        op = op.mask(seen, rows["window_size"].map(WINDOW.format))
-    before = _held_before(rows)
+    cached, before = "kv_cache_dtype" in rows.columns, _held_before(rows)
+    given = _by_cache(rows, "attn_dtype", before)
+    window = rows["window_size"].fillna(0.0) if "window_size" in rows.columns else 0.0 * before
+    beyond = (window > 0) & (window < rows["isl"])
+    given["op"] = given["op"].mask((window > 0) & ~beyond, window.map(WINDOW.format))
     sizes = {
         "batch": rows["batch_size"], "heads": rows["num_heads"],
         "kv_heads": rows["num_key_value_heads" if cached else "num_heads"],
-        "q_len": rows["isl"], "kv_len": rows["isl"] + before, "head_dim": rows["head_dim"],
+        "q_len": rows["isl"], "kv_len": (rows["isl"] + before).mask(beyond, window), "head_dim": rows["head_dim"],
         "causal": (before == 0).astype("float64") * cached,
     }  # fmt: skip
-    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "attention", "op": op, **sizes}
+    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "attention", **given, **sizes}
 
 
 def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
     before = _held_before(rows)
-    token = before > 0
-    op = (rows["kv_cache_dtype"] != rows["mla_dtype"]).map({True: FP8_CACHE, False: ""})
+    token, given = before > 0, _by_cache(rows, "mla_dtype", before)
+    op = given["op"].where(token, LATENT_PROMPT)
     # The mean of a head's key and value widths counts (`fomkit.ops.families.costs.attention`).
     of_head = PLAIN + ROTARY / 2
     sizes = {
@@ -160,7 +167,7 @@ def _latent_columns(rows: pd.DataFrame) -> dict[str, object]:
         "head_dim": token.map({True: RANK + ROTARY / 2, False: of_head}),
         "shared_dim": token.map({True: RANK, False: 0.0}), "causal": (~token).astype("float64"),
     }  # fmt: skip
-    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "attention", "op": op.where(token, LATENT_PROMPT), **sizes}
+    return {**_origin(rows), **_SUMMED_IN_FP32, "kind": "attention", **given, "op": op, **sizes}
 
 
 def _experts(rows: pd.DataFrame) -> dict[str, object]:
