@@ -440,7 +440,7 @@ def test_a_step_that_no_device_holds_is_marked_and_ends_with_1() -> None:
     done = run(*words, "--baseline", "p100")
     assert done.exit_code == 1
     line, merit = (
-        next(one for one in done.output.splitlines() if key in one) for key in ("vgg16   v100", "FOM v100")
+        next(one for one in done.output.splitlines() if key in one) for key in ("vgg16  v100", "FOM v100")
     )
     assert "†" in line
     assert merit.endswith("†")
