@@ -149,6 +149,21 @@ def test_words_stay_whole_and_lines_go_on_below() -> None:
     assert [line[: len(line) - len(line.lstrip())] for line in lines] == ["  ", "    "]
 
 
+def test_an_interval_and_a_number_with_its_unit_stay_on_one_line() -> None:
+    page = Page(Screen(48))
+    page.rows(
+        ["fact", "value", "basis"], [["launch of a kernel", "5.000 µs (3.00 … 10.0 µs) and more of it", "assumed"]]
+    )
+    text = page.text()
+    assert len(text.splitlines()) > 3, "the cell is broken"
+    assert "(3.00 … 10.0 µs)" in text
+    assert "5.000 µs" in text
+    html = Screen(48, html=True)
+    page = Page(html)
+    page.rows(["step", "interval"], [["1.766 ms", "1.55 … 1.97 ms"]])
+    assert '<td class="whole">1.55 … 1.97 ms</td>' in page.text()
+
+
 def test_columns_of_one_header_that_are_not_shown_are_told_apart() -> None:
     page = Page(Screen(30))
     cells = [["p1b3 on v100", "1.766 ms", "1.55 … 1.97 ms", "15.3", "13.4 … 17.1"]]

@@ -45,6 +45,9 @@ _NOT_SHOWN = dict.fromkeys(map(ord, "\a\b\v\f\r\x1b"))
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "yellow": "33"}
 _NUMBER = re.compile(r"[-+≥≤<>~(]?\d.{0,30}|unknown|under 1 % wide|no spread stated")
 """Matches a cell with a number, its interval and its unit, which is not wrapped; longer cells are sentences."""
+_INTERVAL = re.compile(r"\(\d[^()]{0,30}\)|\d (?:[mµn]?s|min|h|d|[kMGTP]i?B|[MGTP]FLOP|W|[kMG]?J)\b")
+"""Matches an interval behind its value, and a number before its unit, which are not broken inside."""
+_HELD = "\N{NO-BREAK SPACE}"
 _OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 
 
@@ -123,7 +126,9 @@ class Table:
 
     def html(self, caption: str) -> str:
         """Return the table marked up for a page."""
-        sides = [' class="number"' if one.right else "" for one in self._columns()]
+        sides = [
+            ' class="number"' if one.right else ' class="whole"' if one.whole else "" for one in self._columns()
+        ]
         texts = [head if isinstance(head, str) else head[0] for head in self.headers]
         heads = (f'<th scope="col"{side}>{marked_up(text)}</th>' for text, side in zip(texts, sides, strict=True))
         rows = "".join(
@@ -152,7 +157,8 @@ class _Cells:
         filled = list(filter(None, cells))
         texts = [*header.split("\n"), *(line for cell in filled for line in cell.split("\n"))]
         whole = right or bool(filled and all(map(_NUMBER.fullmatch, filled)))
-        words = texts if whole else [word for text in texts for word in text.split()]
+        self.whole = whole and any(map(_NUMBER.fullmatch, filled))
+        words = texts if whole else [word for text in texts for word in _held(text).split(" ") if word]
         self.least, self.widest = max(map(len, words), default=0), max(map(len, texts))
         if place == 0:
             self.least = min(self.widest, LABEL)
@@ -177,11 +183,17 @@ def _widths(columns: Sequence[_Cells], room: int, widest: int) -> list[int]:
     return most
 
 
+def _held(text: str) -> str:
+    """Join the words of each interval, and numbers with their units."""
+    return _INTERVAL.sub(lambda found: found[0].replace(" ", _HELD), text)
+
+
 def _broken_cell(text: str, width: int) -> list[str]:
     lines = (
-        wrap(line, width, break_on_hyphens=False) if len(line) > width else [line] for line in text.split("\n")
+        wrap(_held(line), width, break_on_hyphens=False) if len(line) > width else [line]
+        for line in text.split("\n")
     )
-    return [part for line in lines for part in line]
+    return [part.replace(_HELD, " ") for line in lines for part in line]
 
 
 def _of_class(style: str) -> str:

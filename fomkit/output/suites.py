@@ -156,8 +156,10 @@ def _line_notes(results: Sequence[view.SuiteContent]) -> Iterator[str]:
         for message in rated["notes"]
     )  # fmt: skip
     alike = by_key(((tuple(dict.fromkeys(lines)), message), name) for (name, message), lines in said.items())
+    every = {line["name"] for content in results for line in content["lines"]}
     for (lines, message), names in alike.items():
-        yield f"{', '.join(lines)} on {', '.join(names)}: {message}"
+        of = "all lines" if len(lines) == len(every) > 2 else ", ".join(lines)
+        yield f"{of} on {', '.join(names)}: {message}"
 
 
 def _first_lines(content: view.SuiteContent) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Coverage of a predicted time by source, checks for ops without a time, and errors of a whole step.
 
-Two are here: the error that use in a step adds, and the errors that boards of one chip have in common.
+Three are here: the error that use in a step adds, that of a maker's library that nobody timed, and the errors that
+boards of one chip have in common.
 
 A benchmark repeats one kernel on its own operands. In a step, the caches hold the data of the op before, the clock
 follows the mean load, and the library may find its operands at other addresses. Tables of single kernels do not
@@ -362,7 +363,7 @@ def common_on_chip(ends: Array, width_s: float, chip: str, work: str) -> tuple[t
 
 
 def group_of(kind: str, source: str) -> str:
-    """Return the group of an op by the source of its time; "" where nothing is added to its interval."""
+    """Return the group of an op by the source of its time, "" for none; a machine's `Uses` may not have it."""
     if source in TABLES:
         return GROUPS.get(kind, "")
     return OTHER_MAKER if GROUPS.get(kind) == LIBRARY else ""

@@ -219,6 +219,8 @@ def smallest_layout(model: ModelProfile, machine: Machine, options: Options) -> 
             if held <= room:
                 nodes, each = max(devices // node, 1), min(devices, node)
                 spread = f"--nodes {nodes}" + (f" --node-devices {each}" if each != machine.node_devices else "")
+                if nodes > 1 and not any(link.tier == "system" for link in machine.links):
+                    spread += " --link system,…"  # nothing is known of the links between its nodes
                 words = {name: value for name, value in vars(layout).items() if value != getattr(Layout(), name)}
                 asked = ",".join(name if value is True else f"{name}={value}" for name, value in words.items())
                 return (
