@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from json_figures import sorted_out
 from typer.testing import CliRunner
@@ -159,9 +159,15 @@ elements = st.integers(1, 10_000_000).map(lambda numel: relu(float(numel)))
 @settings(max_examples=12)
 @given(st.lists(st.one_of(products, elements), min_size=1, max_size=5), st.floats(1e-7, 1e-4))
 def test_elasticities_of_a_step_add_up(ops: list[dict[str, object]], launch_s: float) -> None:
-    """Doubling every rate and halving the launch cost halves the time, so the slopes of ln(step) sum to -1."""
-    machine = made_machine(launch=fact(launch_s, launch_s / 2, launch_s * 2))
-    found = slopes(fomkit.sensitivity(made_model(*ops), machine), "step_s")
+    """Doubling every rate and halving the launch cost halves the time, so the slopes of ln(step) sum to -1.
+
+    Not where the step just begins to wait for its host: there each slope is a mean over another part of the bend.
+    """
+    machine, model = made_machine(launch=fact(launch_s, launch_s / 2, launch_s * 2)), made_model(*ops)
+    terms = fomkit.estimate(model, machine).step_time
+    assert terms.host_launch_s is not None
+    assume(abs(math.log(terms.host_launch_s.value / terms.device_s.value)) > 2 * STEP)
+    found = slopes(fomkit.sensitivity(model, machine), "step_s")
     total = found.get("byte_per_s", 0.0) + found.get(PEAK, 0.0) - found.get("launch_s", 0.0)
     assert total == pytest.approx(-1.0, abs=STEP**2)
 

@@ -50,7 +50,7 @@ def format_plain(value: float, dimension: str | None, digits: int = 4) -> str:
 def percent(share: float) -> str:
     """Format a share; a very small one with two decimals.
 
-    >>> percent(0.5), percent(1.5e-4), percent(0.0)
+    >>> percent(0.5), percent(1.6e-4), percent(0.0)
     ('50.0%', '0.02%', '0.0%')
     """
     return f"{share:.2%}" if 0 < abs(share) < 0.0005 else f"{share:.1%}"
