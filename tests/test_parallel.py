@@ -752,3 +752,18 @@ def test_a_block_of_another_feed_forward_width_keeps_its_own_tensors() -> None:
     )
     (found,) = activation_byte(narrow, 2, Layout(), 1, head=False)
     assert found == 4 * 2 * 256 * 512 * (10 + 8 + 4 * 3)
+
+
+def test_a_group_uses_the_lanes_to_its_own_members_alone() -> None:
+    """Of eight boards with a link from each to each, two have one of seven lanes and all eight the whole rate."""
+    meshed = Link("node", 0.0, 7e9, "each", "made", lanes=7, basis="measured")
+    board = replace(load_machine("mi300x"), links=(meshed,))
+    network, switched = Network(board), Network(replace(board, links=(replace(meshed, lanes=None),)))
+    for ranks, share in ((2, 1 / 7), (4, 3 / 7), (8, 1.0)):
+        slow, quick = (one.collective("all_reduce", 1e9, Group(ranks, 1)).value for one in (network, switched))
+        assert slow * share == pytest.approx(quick)
+    assert network.send(7e9, "node").value == pytest.approx(7.0)
+    assert switched.send(7e9, "node").value == pytest.approx(1.0)
+    known = load_machine("mi300x").links[0]
+    floor_s = 17.18e9 / (known.byte_per_s / 7)
+    assert Network(load_machine("mi300x")).collective("all_reduce", 17.18e9, Group(2, 1)).low > 0.9 * floor_s

@@ -161,6 +161,7 @@ class Link:
     `alpha_range_s`, `range_byte_per_s` (low, high): 80 % intervals; None if the source states none.
     `serialise_byte_per_s`: rate at which a host packs a message before sending it, where the transport does.
     `joins`: most devices that it joins, as in racks whose nodes share switches; None means any number.
+    `lanes`: direct links to as many other devices, whose rates it adds up; None if a message has the whole rate.
     """
 
     tier: Tier
@@ -176,14 +177,12 @@ class Link:
     basis: Basis = "published"
     serialise_byte_per_s: float | None = None
     joins: int | None = None
+    lanes: int | None = None
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Time outside the op table: seconds per run, epoch or step, or a share of the time it adds to.
-
-    Exactly one of ``time_s`` and ``share`` is stated.
-    """
+    """Time outside the op table: either seconds per run, epoch or step, or a share of the time it adds to."""
 
     name: str
     per: Literal["run", "epoch", "step"]

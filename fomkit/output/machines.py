@@ -99,9 +99,10 @@ def _link_cells(link: view.LinkFacts) -> tuple[str, str, str, str, str]:
         parts.append(f"{format_quantity(value, dimension)}{shown}")
     sizes = [format_quantity(one, "byte") for one in (link["least_byte"], link["most_byte"]) if one is not None]
     joined = f"up to {count_text(link['joins'], 'device')}" if link["joins"] else ""
+    lanes = f" over {link['lanes']} lanes" if link["lanes"] else ""
     name = ", ".join(filter(None, ("link", link["tier"], link["channel"], " to ".join(sizes), joined)))
     basis = link["basis"] if link["channel"] else ""
-    return name, f"{parts[0]} {link['direction']}, {parts[1]}", "", basis, link["source"]
+    return name, f"{parts[0]} {link['direction']}{lanes}, {parts[1]}", "", basis, link["source"]
 
 
 def _origin(fact: Stated) -> tuple[str, str]:

@@ -164,9 +164,9 @@ class Network:
     op: str = ""
     _known: dict[tuple[object, ...], Exchange] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def ends(self, tier: Tier, message_byte: float) -> LinkInterval:
-        """Return the link of a tier for a message size, with its interval."""
-        return links.ends_of(self._link(tier, message_byte))
+    def ends(self, tier: Tier, message_byte: float, ranks: int = 2) -> LinkInterval:
+        """Return the link of a tier between some devices for a message size, with its interval."""
+        return links.ends_of(links.between(self._link(tier, message_byte), ranks))
 
     def states(self, tier: Tier) -> bool:
         """Return whether the profile states a link of a tier unambiguously."""
@@ -232,10 +232,11 @@ class Network:
 
     def _ring(self, tier: Tier, collective: Collective, message_byte: float, ranks: int) -> Duration:
         # The messages on a ring are a rank's share.
-        return links.around(self._link(tier, message_byte / ranks), collective, message_byte, ranks)
+        link = links.between(self._link(tier, message_byte / ranks), ranks)
+        return links.around(link, collective, message_byte, ranks)
 
     def _tree(self, message_byte: float, group: Group) -> Duration:
-        link = self._link(group.tier, message_byte)
+        link = links.between(self._link(group.tier, message_byte), group.ranks)
         return links.duration_by(link, "in two trees", lambda line: links.tree_s(message_byte, group.ranks, line))
 
     def _as_linked(
@@ -348,7 +349,7 @@ class Network:
         self, collective: Collective, message_byte: float, group: Group, algorithm: Algorithm, servers: int
     ) -> Exchange:
         if algorithm == "parameter_server":
-            ends = self.ends(group.tier, message_byte)
+            ends = self.ends(group.tier, message_byte, group.ranks)
             time = ends.duration(lambda line: links.parameter_server_s(message_byte, group.ranks, servers, line))
         elif algorithm == "auto":
             time = self._best(collective, message_byte, group)

@@ -315,6 +315,18 @@ def link_at(link: Link, byte_per_s: float, *, starts: bool = True) -> Link:
     return found if starts else replace(found, alpha_s=0.0, alpha_range_s=None)
 
 
+def between(link: Link, ranks: int) -> Link:
+    """Return a link between some of the devices that it joins: a group uses the lanes to its own members alone.
+
+    >>> mesh = Link("node", 1e-5, 7e9, "each", "", lanes=7)
+    >>> [between(mesh, ranks).byte_per_s / 1e9 for ranks in (2, 4, 8)]
+    [1.0, 3.0, 7.0]
+    """
+    if link.lanes is None or ranks > link.lanes:
+        return link
+    return link_at(link, link.byte_per_s * (ranks - 1) / link.lanes)
+
+
 def link_of(machine: Machine, tier: Tier, wanted: str, message_byte: float) -> Link:
     """Return the link for a message of a size."""
     channel = channel_of(machine, tier, wanted)

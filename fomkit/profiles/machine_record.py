@@ -162,6 +162,7 @@ class LinkRecord(Record):
     basis: Basis = "published"
     serialise: ByteRate | None = None
     joins: int | None = Field(None, ge=2)
+    lanes: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -393,7 +394,11 @@ def _link_content(link: Link) -> dict[str, object]:
     }
     written = {name: exact_quantity(one, unit) for name, (one, unit) in figures.items() if one is not None}
     basis = {"basis": link.basis} if link.basis != "published" else {}
-    start = {"tier": link.tier, **known({"channel": link.channel, "joins": link.joins}), **written}
+    start = {
+        "tier": link.tier,
+        **known({"channel": link.channel, "joins": link.joins, "lanes": link.lanes}),
+        **written,
+    }
     return {**start, "direction": link.direction, **basis, "source": link.source}
 
 

@@ -64,7 +64,7 @@ LinkFacts = TypedDict("LinkFacts", {
     "tier": str, "alpha_s": float, "byte_per_s": float, "direction": str, "source": str, "channel": str,
     "least_byte": float | None, "most_byte": float | None, "alpha_range_s": tuple[float, float] | None,
     "range_byte_per_s": tuple[float, float] | None, "basis": str, "serialise_byte_per_s": float | None,
-    "joins": int | None,
+    "joins": int | None, "lanes": int | None,
 })  # fmt: skip
 Charged = TypedDict("Charged", {"name": str, "per": str, "time_s": Stated | None, "share": Stated | None})
 Facts = TypedDict("Facts", {
