@@ -309,9 +309,8 @@ class Network:
     def _best(self, collective: Collective, message_byte: float, group: Group) -> Duration:
         if group.outer == 1:
             return self._inside(collective, message_byte, group.ranks)
-        one_fabric = links.is_stated(
-            self._link("system", message_byte)
-        )  # a rack's switches, also inside its nodes
+        # The switches of a rack join the devices inside its nodes, too.
+        one_fabric = links.is_stated(self._link("system", message_byte))
         ways = [self._ring("system", collective, message_byte, group.ranks)]
         if collective == "all_reduce" and not one_fabric:
             ways.append(self._tree(message_byte, group))
